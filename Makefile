@@ -1,0 +1,33 @@
+# Everything a developer types. The first call makes .venv and installs what constraints.txt pins; later calls install nothing.
+PYTHON ?= python3.11
+ifeq ($(shell command -v $(PYTHON)),)
+PYTHON := python3
+endif
+BIN := .venv/bin
+STAMP := .venv/.installed
+.PHONY: setup demo test bench lint clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[onnx,bench,dev]"
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/cofal demo --out demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.run
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,84 @@
+"""Writing files so that a reader sees the old content or the new, never a part: temporary name, then rename."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import EnvironmentFault, UserError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
+    """The one-line failure for `error` met while writing `path`: a full disk is the machine's fault, a bad path the user's."""
+    if error.errno in _FULL:
+        return EnvironmentFault(f"cannot write {path}: {error.strerror}; free some space and run the same command again")
+    return UserError(f"cannot write {path}: {error.strerror or error}; choose another place")
+
+
+@contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its name when the block ends well and vanishes when it does not."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise write_fault(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """`value` as indented JSON; NaN is refused, since no other program reads it."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path | str) -> Any:
+    """The value in a JSON file; a damaged file names itself."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); remove it and run the command again") from error
+
+
+def write_npy(path: Path | str, array: np.ndarray) -> None:
+    with atomic(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def append_line(path: Path | str, text: str) -> None:
+    """Add one line to a log; the line goes out in one write, so a killed process leaves whole lines but perhaps the last."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0) as file:
+            file.write(text.encode() + b"\n")
+    except OSError as error:
+        raise write_fault(path, error) from error
