@@ -1,0 +1,1 @@
+"""Which rows to label: selectors over the clients' embeddings, under client budgets."""

@@ -1,0 +1,1 @@
+"""`cofal select`: picks from embedding files, written as a CSV."""

@@ -1,0 +1,220 @@
+"""What a selection works on and what it gives back: the clients' embeddings, their budgets, and the picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from cofal.errors import UserError
+
+_CHUNK = 8192  # rows validated at a time, so that a memory-mapped file is never held whole
+
+
+class Pool:
+    """The clients' embeddings as one virtual (n, d) matrix of unit rows, plus who owns each row and which rows are labelled.
+
+    The arrays are kept as given (float16, float32, float64, integers, memory maps) and normalised tile by tile: a row is
+    divided by its float64 norm and rounded once to float32. That float32 row is *the* embedding: every distance in
+    `cofal.selection` is between such rows, so a pick does not depend on how the rows were cut into tiles.
+    """
+
+    def __init__(
+        self,
+        embeddings: Sequence[np.ndarray],
+        labeled: Sequence[np.ndarray] | None = None,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        if len(embeddings) == 0:
+            raise UserError("no embeddings were given; give one (rows, dimensions) array per client")
+        self._arrays = [_checked_array(client, array) for client, array in enumerate(embeddings)]
+        self.d = int(self._arrays[0].shape[1])
+        for client, array in enumerate(self._arrays):
+            if array.shape[1] != self.d:
+                raise UserError(
+                    f"client {client} has embeddings of {array.shape[1]} dimensions but client 0 has {self.d}; "
+                    "embed all clients with the same encoder"
+                )
+        sizes = [len(array) for array in self._arrays]
+        self.clients = len(sizes)
+        self.n = sum(sizes)
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.owner = np.repeat(np.arange(self.clients, dtype=np.int32), sizes)
+        self.labeled = _labeled_mask(labeled, self.offsets)
+        self.device = _checked_device(device)
+        self._norms = np.concatenate([_row_norms(client, array) for client, array in enumerate(self._arrays)])
+
+    def tile(self, start: int, stop: int) -> torch.Tensor:
+        """Rows start..stop as a (stop - start, d) float32 tensor of unit rows on the pool's device."""
+        out = np.empty((stop - start, self.d), dtype=np.float32)
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        for client in range(first, self.clients):
+            low, high = int(self.offsets[client]), int(self.offsets[client + 1])
+            if low >= stop:
+                break
+            a, b = max(start, low), min(stop, high)
+            if a < b:
+                part = np.asarray(self._arrays[client][a - low : b - low], dtype=np.float64)
+                out[a - start : b - start] = part / self._norms[a:b, None]
+        return torch.from_numpy(out).to(self.device)
+
+    def rows(self, index: np.ndarray) -> torch.Tensor:
+        """The rows of `index` (any order) as a (len(index), d) float32 tensor of unit rows on the pool's device."""
+        index = np.asarray(index, dtype=np.int64)
+        out = np.empty((len(index), self.d), dtype=np.float32)
+        for client in np.unique(self.owner[index]):
+            mine = np.flatnonzero(self.owner[index] == client)
+            part = np.asarray(self._arrays[client][index[mine] - self.offsets[client]], dtype=np.float64)
+            out[mine] = part / self._norms[index[mine], None]
+        return torch.from_numpy(out).to(self.device)
+
+    def locate(self, row: int) -> tuple[int, int]:
+        """The (client, position in that client's array) of a global row."""
+        client = int(self.owner[row])
+        return client, int(row - self.offsets[client])
+
+    def client(self, client: int) -> Pool:
+        """The pool of one client alone (its rows and labels, nothing copied)."""
+        low, high = self.offsets[client], self.offsets[client + 1]
+        alone = object.__new__(Pool)  # the parent has validated the rows already
+        alone._arrays = [self._arrays[client]]
+        alone.d, alone.clients, alone.n = self.d, 1, int(high - low)
+        alone.offsets = np.array([0, high - low], dtype=np.int64)
+        alone.owner = np.zeros(alone.n, dtype=np.int32)
+        alone.labeled = self.labeled[low:high]
+        alone.device = self.device
+        alone._norms = self._norms[low:high]
+        return alone
+
+    def subset(self, index: np.ndarray) -> Pool:
+        """The pool of the rows `index` (ascending) under the same clients; its rows are held in memory as float32."""
+        index = np.asarray(index, dtype=np.int64)
+        unit = self.rows(index).cpu().numpy()
+        sizes = np.bincount(self.owner[index], minlength=self.clients)
+        part = object.__new__(Pool)
+        part.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        part._arrays = [unit[a:b] for a, b in zip(part.offsets[:-1], part.offsets[1:])]
+        part.d, part.clients, part.n = self.d, self.clients, len(index)
+        part.owner = self.owner[index]
+        part.labeled = self.labeled[index]
+        part.device = self.device
+        part._norms = np.ones(part.n)  # the rows are the parent's unit rows, bit for bit
+        return part
+
+
+class Budgets:
+    """How many labels each client can afford: a partition matroid over the rows of a pool."""
+
+    def __init__(self, per_client: Sequence[int], pool: Pool) -> None:
+        """Budgets are whole numbers, one per client, none above the client's unlabelled rows."""
+        if len(per_client) != pool.clients:
+            raise UserError(
+                f"{len(per_client)} budgets were given for {pool.clients} clients; give one budget per client"
+            )
+        free = np.bincount(pool.owner[~pool.labeled], minlength=pool.clients)
+        checked = []
+        for client, budget in enumerate(per_client):
+            if isinstance(budget, bool | np.bool_) or not isinstance(budget, int | np.integer):
+                raise UserError(f"the budget of client {client} is {budget!r}; a budget is a whole number")
+            if budget < 0:
+                raise UserError(f"the budget of client {client} is {budget}; a budget is 0 or more")
+            if budget > free[client]:
+                raise UserError(
+                    f"the budget of client {client} is {budget} but it has {free[client]} unlabelled rows; lower the budget"
+                )
+            checked.append(int(budget))
+        self.per_client = np.array(checked, dtype=np.int64)
+        self.total = int(self.per_client.sum())
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What a selector that knows more than its rows returns: gains as seen when picking, and what an approximation lost."""
+
+    rows: np.ndarray  # (total budget,) int64 global rows in picked order
+    gains: np.ndarray | None = None  # (total budget,) float64 growth of the objective at each pick
+    coverage_loss: float | None = (
+        None  # of an approximate selection: 1 - coverage / coverage of exact picks, on a sample
+    )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The picks of `cofal.select`."""
+
+    indices: list[np.ndarray]  # one int64 array per client: positions in that client's array, in the order picked
+    order: list[tuple[int, int]]  # (client, position) in the order picked
+    rounds: int = 0  # what an aggregate selection exchanged; 0 for the others
+    bytes_up: int = 0
+    gains: np.ndarray | None = field(default=None, repr=False)  # growth of the objective at each pick of `order`
+    coverage_loss: float | None = None  # measured loss of an approximate selection; None for an exact one
+
+
+def _checked_array(client: int, array: np.ndarray) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        array = np.asarray(array)
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"client {client} has embeddings of type {array.dtype}; give real numbers such as float32")
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise UserError(f"client {client} has embeddings of shape {array.shape}; give a (rows, dimensions) array")
+    return array
+
+
+def _checked_device(device: str) -> torch.device:
+    try:
+        checked = torch.device(device)
+        torch.empty(0, device=checked)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device {device!r} cannot be used here; use 'cpu'") from error
+    return checked
+
+
+def _row_norms(client: int, array: np.ndarray) -> np.ndarray:
+    """Euclidean norms of the rows, float64; a row that cannot be normalised is the user's mistake."""
+    norms = np.empty(len(array))
+    for start in range(0, len(array), _CHUNK):
+        part = np.asarray(array[start : start + _CHUNK], dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms[start : start + _CHUNK] = np.sqrt((part * part).sum(axis=1))
+    bad = np.flatnonzero(~np.isfinite(norms))
+    if len(bad):
+        raise UserError(
+            f"row {bad[0]} of client {client} holds NaN or infinity ({len(bad)} such rows); remove or repair it"
+        )
+    zero = np.flatnonzero(norms < 1e-150)
+    if len(zero):
+        raise UserError(
+            f"row {zero[0]} of client {client} is all zeros ({len(zero)} such rows); it has no direction, remove it"
+        )
+    return norms
+
+
+def _labeled_mask(labeled: Sequence[np.ndarray] | None, offsets: np.ndarray) -> np.ndarray:
+    mask = np.zeros(int(offsets[-1]), dtype=bool)
+    if labeled is None:
+        return mask
+    clients = len(offsets) - 1
+    if len(labeled) != clients:
+        raise UserError(
+            f"labelled positions were given for {len(labeled)} clients of {clients}; give one list per client"
+        )
+    for client, given in enumerate(labeled):
+        positions = np.asarray(given)
+        if positions.size == 0:
+            continue
+        if positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise UserError(
+                f"the labelled positions of client {client} must be a list of whole numbers, not {positions.dtype}"
+            )
+        size = int(offsets[client + 1] - offsets[client])
+        wrong = positions[(positions < 0) | (positions >= size)]
+        if len(wrong):
+            raise UserError(f"labelled position {wrong[0]} of client {client} is outside its rows 0 to {size - 1}")
+        values, counts = np.unique(positions, return_counts=True)
+        if counts.max() > 1:
+            raise UserError(f"labelled position {values[counts > 1][0]} of client {client} is given twice")
+        mask[offsets[client] + positions.astype(np.int64)] = True
+    return mask
