@@ -1,0 +1,1 @@
+"""Measures over results: pure functions on numbers and arrays."""

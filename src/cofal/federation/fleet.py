@@ -1,0 +1,128 @@
+"""The server's view of its clients: sites by name, one question at a time to all or some, answers in a fixed order, bytes counted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from cofal.errors import CofalError, EnvironmentFault, UserError
+from cofal.federation import messages as m
+
+log = logging.getLogger("cofal")
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a site said of itself."""
+
+    name: str
+    node: int
+    samples: int
+    test_samples: int
+    classes: list[str]
+    image_shape: tuple[int, int, int]  # height, width, channels
+
+
+@dataclass
+class Traffic:
+    """What a phase exchanged, seen from the server: payload bytes and round trips."""
+
+    up: int = 0
+    down: int = 0
+    round_trips: int = 0
+
+
+@dataclass
+class Fleet:
+    """The connected sites. Everything is keyed and ordered by site name: node ids are random and answers come in any order."""
+
+    grid: Grid
+    timeout: float
+    min_clients: int | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    phase: str = "describe"
+
+    @classmethod
+    def gather(cls, grid: Grid, *, expected: int | None, timeout: float, min_clients: int | None = None) -> Fleet:
+        """Ask every connected node who it is; wait up to `timeout` seconds until `expected` nodes are there."""
+        fleet = cls(grid, timeout, min_clients)
+        enough = min_clients or expected or 1
+        deadline = time.monotonic() + timeout
+        while len(nodes := sorted(grid.get_node_ids())) < (expected or 1):
+            if time.monotonic() > deadline:
+                if len(nodes) >= enough:
+                    break
+                raise EnvironmentFault(f"{len(nodes)} of {expected} sites connected within {timeout:.0f} s; start the others and try again")
+            time.sleep(1)
+        for reply in fleet._exchange([Message(m.pack(config={}), dst_node_id=node, message_type=m.DESCRIBE) for node in nodes]):
+            if reply.has_error():
+                raise UserError(f"a site failed to start: {reply.error.reason}")
+            said, numbers = m.config_of(reply.content), m.metrics_of(reply.content)
+            member = Member(
+                str(said["name"]), reply.metadata.src_node_id, int(numbers[m.EXAMPLES]), int(numbers["test-examples"]),
+                list(said["classes"]), tuple(said["image-shape"]),
+            )  # fmt: skip
+            if member.name in fleet.members:
+                raise UserError(f"two sites call themselves {member.name!r}; give each its own name")
+            fleet.members[member.name] = member
+        fleet.members = dict(sorted(fleet.members.items()))
+        first = next(iter(fleet.members.values()))
+        for member in fleet.members.values():
+            if member.classes != first.classes or member.image_shape != first.image_shape:
+                raise UserError(
+                    f"site {member.name} has classes {member.classes} and images {member.image_shape}, "
+                    f"but site {first.name} has {first.classes} and {first.image_shape}; all sites must agree"
+                )
+        return fleet
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.members)
+
+    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
+        """Send each named site its content; the answers by name, in name order. A site that fails ends the phase by name."""
+        outgoing = [Message(content, dst_node_id=self.members[name].node, message_type=kind) for name, content in contents.items()]
+        answers = self.accept(self._exchange(outgoing), asked=list(contents))
+        return {name: reply.content for name, reply in answers.items()}
+
+    def ask_all(self, kind: str, config: Mapping[str, Any]) -> dict[str, RecordDict]:
+        return self.ask(kind, {name: m.pack(config=config) for name in self.names})
+
+    def accept(self, replies: list[Message], asked: list[str]) -> dict[str, Message]:
+        """Good replies by site name, sorted; raises when a site failed or too few answered."""
+        names = {member.node: name for name, member in self.members.items()}
+        good, failed = {}, {}
+        for reply in replies:
+            name = names.get(reply.metadata.src_node_id, f"node {reply.metadata.src_node_id}")
+            if reply.has_error():
+                failed[name] = reply.error.reason
+            else:
+                good[name] = reply
+        missing = [name for name in asked if name not in good]
+        if missing:
+            told = "; ".join(f"{name}: {failed.get(name, 'no answer')}" for name in missing)
+            if self.min_clients is None or len(good) < min(self.min_clients, len(asked)):
+                raise CofalError(f"{len(missing)} of {len(asked)} sites failed: {told}")
+            log.warning("going on without %s", told)
+        return dict(sorted(good.items()))
+
+    def exchange_round(self, outgoing: list[Message]) -> list[Message]:
+        """One training round: the good replies as Flower messages, in name order."""
+        names = {member.node: name for name, member in self.members.items()}
+        asked = sorted(names[message.metadata.dst_node_id] for message in outgoing)
+        return list(self.accept(self._exchange(outgoing), asked).values())
+
+    def _exchange(self, outgoing: list[Message]) -> list[Message]:
+        counted = self.traffic.setdefault(self.phase, Traffic())
+        counted.down += sum(m.content_bytes(message) for message in outgoing)
+        replies = list(self.grid.send_and_receive(outgoing, timeout=self.timeout))
+        counted.up += sum(m.content_bytes(reply) for reply in replies)
+        counted.round_trips += 1
+        return replies

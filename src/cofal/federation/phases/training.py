@@ -1,0 +1,115 @@
+"""Phase III: FedAvg of the classifier on the labels that the sites hold, and its evaluation."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from cofal.config import Config
+from cofal.data.imageset import ImageSet
+from cofal.errors import UserError
+from cofal.federation import messages as m
+from cofal.federation import models
+from cofal.federation.fleet import Fleet
+from cofal.federation.phases.pretrain import Encoder
+from cofal.federation.rounds import make_strategy, train_rounds
+from cofal.files import read_json, write_json
+from cofal.learning.embed import embed
+from cofal.learning.head import predict_proba
+from cofal.learning.simclr import cosine_lr
+from cofal.learning.classifier import predict_images
+from cofal.learning.state import save_arrays, state_to_arrays
+from cofal.rng import torch_generator
+from cofal.rundir import RunDir
+
+
+class Examiner:
+    """Accuracy of a classifier: on the server's own test set, or asked of the sites that hold test images."""
+
+    def __init__(self, fleet: Fleet, config: Config, encoder: Encoder, test: ImageSet | None):
+        self.fleet, self.config, self.encoder, self.test = fleet, config, encoder, test
+        self._embedded: np.ndarray | None = None
+        if config.train.evaluate == "server" and test is None:
+            raise UserError("train.evaluate = 'server' but the server holds no test set; use 'clients'")
+        if config.train.evaluate == "clients" and not any(member.test_samples for member in fleet.members.values()):
+            raise UserError("train.evaluate = 'clients' but no site holds test images; use 'server'")
+
+    def __call__(self, description: models.Description, arrays: dict[str, np.ndarray]) -> float:
+        if self.config.train.evaluate == "clients":
+            return self._by_sites(description, arrays)
+        assert self.test is not None
+        return accuracy(description, arrays, self._inputs(description), self.test.labels)
+
+    def _inputs(self, description: models.Description) -> np.ndarray:
+        assert self.test is not None
+        if description["kind"] == "image":
+            return self.test.images
+        if self._embedded is None:
+            self._embedded = embed(self.encoder.network, self.test.images, device=self.config.engine.device)
+        return self._embedded
+
+    def _by_sites(self, description: models.Description, arrays: dict[str, np.ndarray]) -> float:
+        """Federated evaluation: every site counts on its own test images; the counts are added."""
+        self.fleet.phase = "evaluate"
+        told = {"model": m.to_json(dict(description)), "encoder": m.to_json(self.encoder.model), "digest": self.encoder.digest}
+        holders = [name for name, member in self.fleet.members.items() if member.test_samples]
+        merged = {**{f"model/{key}": value for key, value in arrays.items()}}
+        if description["kind"] == "head":
+            merged |= {f"encoder/{key}": value for key, value in self.encoder.arrays.items()}
+        replies = self.fleet.ask(m.EVALUATE, {name: m.pack(arrays=merged, config=told) for name in holders})
+        counts = [m.metrics_of(reply) for reply in replies.values()]
+        return sum(int(each["correct"]) for each in counts) / sum(int(each[m.EXAMPLES]) for each in counts)
+
+
+def accuracy(description: models.Description, arrays: dict[str, np.ndarray], inputs: np.ndarray, labels: np.ndarray) -> float:
+    """Share of `inputs` (embeddings for a head, images for an image network) whose most probable class is the label."""
+    model = models.rebuild(description, arrays)
+    probabilities = predict_images(model, inputs) if description["kind"] == "image" else predict_proba(model, inputs)
+    return float((probabilities.argmax(axis=1) == labels).mean())
+
+
+def train_cell(
+    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, examiner: Examiner, cell: dict[str, Any]
+) -> dict[str, Any]:
+    """Train and evaluate one classifier; `cell` says which (track, method, coordination, budget). Finished cells are read back."""
+    track, budget = cell["track"], cell["budget"]
+    file = run.cell(track, budget)
+    if file.exists():
+        return read_json(file)
+    settings = config.train
+    member = next(iter(fleet.members.values()))
+    if settings.model == "head":
+        d = int(encoder.network.feature_dim)
+        description = models.head_model(d, settings.hidden, len(member.classes))
+    else:
+        description = models.image_model(settings.arch, member.image_shape[2], len(member.classes))
+    job = settings.model
+    told = {
+        "job": job, "track": track, "model": m.to_json(description), "seed": config.seed, "digest": encoder.digest,
+        "local-epochs": settings.local_epochs, "batch-size": settings.batch_size, "optimizer": settings.optimizer,
+        "momentum": settings.momentum, "weight-decay": settings.weight_decay, "views": config.pretrain.views,
+    }  # fmt: skip
+    clock = time.monotonic()
+    fleet.phase = "train"
+    checkpoint = run.checkpoint(f"{track}-b{budget}")
+    last: dict[str, Any] = {}
+    arrays = train_rounds(
+        fleet,
+        make_strategy(settings.strategy, settings.strategy_options, len(fleet.members)),
+        state_to_arrays(models.build(description, torch_generator(config.seed, job))),
+        rounds=settings.rounds,
+        config=lambda number: {**told, "lr": cosine_lr(settings.lr, number - 1, settings.rounds)},
+        checkpoint=checkpoint,
+        on_round=lambda number, arrays, metrics: last.update(metrics),
+    )
+    result = {
+        **cell, "seed": config.seed, "accuracy": examiner(description, arrays), "rounds": settings.rounds,
+        "seconds": time.monotonic() - clock,
+    }  # fmt: skip
+    metadata = {"description": m.to_json(description), "classes": m.to_json(member.classes), "encoder": encoder.digest}
+    save_arrays(run.model(track), arrays, metadata)
+    write_json(file, result)
+    checkpoint.unlink(missing_ok=True)
+    return result

@@ -1,0 +1,145 @@
+"""A client's own folder: its images, its embeddings, what it was asked and the labels it knows. The server never opens one."""
+
+from __future__ import annotations
+
+import csv
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cofal.data.imageset import ImageSet
+from cofal.errors import UserError
+from cofal.files import read_json, write_json, write_npy
+
+SETTINGS = "site.json"
+
+
+class SiteSettings(BaseModel):
+    """What `site.json` holds. Paths are absolute or relative to the site's folder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    images: str  # folder of an ImageSet
+    rows: str = ""  # .npy of the rows that are this site's, in a set shared by simulated sites
+    test_images: str = ""  # folder of the test images this site holds, if any
+    test_rows: str = ""
+    known_labels: list[str] = []  # ids whose labels are known before anyone is asked
+    oracle: bool = False  # a simulated annotator: the data set's own label answers every question
+    frozen: str = ""  # the public encoder installed at this site, if one is used
+    device: str = "cpu"
+
+
+class Site:
+    """One client's data and state. All state is in files, so that any process may answer the next message."""
+
+    def __init__(self, folder: Path, settings: SiteSettings):
+        self.folder, self.settings, self.name = folder, settings, settings.name
+        self.train = self._images(settings.images, settings.rows)
+        self.test = self._images(settings.test_images, settings.test_rows) if settings.test_images else None
+        self._position = {sample: row for row, sample in enumerate(self.train.ids)}
+        self._embeddings: dict[str, np.ndarray] = {}
+        self._asked: dict[str, list[str]] = {}
+        self._examples: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def _images(self, folder: str, rows: str) -> ImageSet:
+        images = ImageSet.open(self.folder / folder)
+        return images.subset(np.load(self.folder / rows, allow_pickle=False)) if rows else images
+
+    def positions(self, ids: list[str]) -> np.ndarray:
+        """Rows of `ids` in this site's image set; an id that is not this site's is refused by name."""
+        try:
+            return np.array([self._position[sample] for sample in ids], dtype=np.int64)
+        except KeyError as error:
+            raise UserError(f"site {self.name} has no sample {error.args[0]!r}; ask it for its own ids") from None
+
+    # --- embeddings, kept by the digest of the encoder that made them
+
+    def has_embeddings(self, digest: str) -> bool:
+        return digest in self._embeddings or self._embedding_file(digest).exists()
+
+    def embeddings(self, digest: str) -> np.ndarray:
+        """(n, d) float32 unit rows in the order of `train.ids`."""
+        if digest not in self._embeddings:
+            if not self._embedding_file(digest).exists():
+                raise UserError(f"site {self.name} has no embeddings of encoder {digest}; ask it to embed first")
+            self._embeddings[digest] = np.load(self._embedding_file(digest), mmap_mode="r", allow_pickle=False)
+        return self._embeddings[digest]
+
+    def keep_embeddings(self, digest: str, embeddings: np.ndarray) -> None:
+        write_npy(self._embedding_file(digest), embeddings)
+        self._embeddings[digest] = embeddings
+
+    def _embedding_file(self, digest: str) -> Path:
+        return self.folder / "embeddings" / f"{digest}.npy"
+
+    # --- questions and labels, by track (one sequence of selections; a deployment has one, an experiment many)
+
+    def ask(self, track: str, ids: list[str]) -> None:
+        """Set the samples asked so far in `track`, in order. The whole list each time: asking again changes nothing."""
+        if len(set(ids)) != len(ids):
+            raise UserError(f"track {track} asks for a sample twice; send each id once")
+        self.positions(ids)
+        if self.asked(track) != ids:
+            write_json(self._asked_file(track), ids)
+            self._asked[track] = list(ids)
+            self._examples.pop(track, None)
+
+    def asked(self, track: str) -> list[str]:
+        if track not in self._asked:
+            file = self._asked_file(track)
+            self._asked[track] = read_json(file) if file.exists() else []
+        return self._asked[track]
+
+    def labelled(self, track: str) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (m,) and labels (m,) of the samples whose label is known in `track`: known from the start, then answered."""
+        if track not in self._examples:
+            ids = [*self.settings.known_labels]
+            if self.settings.oracle:
+                ids += [sample for sample in self.asked(track) if sample not in set(ids)]
+            rows = self.positions(ids)
+            labels = self.train.labels[rows]
+            self._examples[track] = (rows[labels >= 0], labels[labels >= 0])
+        return self._examples[track]
+
+    def _asked_file(self, track: str) -> Path:
+        if not track or not all(letter.isalnum() or letter in "-_." for letter in track) or track.startswith("."):
+            raise UserError(f"track name {track!r} is not allowed; use letters, digits, '-', '_' and '.'")
+        return self.folder / "asked" / f"{track}.json"
+
+
+def create_site(folder: Path, settings: SiteSettings) -> None:
+    write_json(folder / SETTINGS, settings.model_dump())
+
+
+def open_site(folder: Path | str) -> Site:
+    """The site in `folder`, kept open between messages of one process as long as its settings file does not change."""
+    file = Path(folder) / SETTINGS
+    try:
+        stat = file.stat()
+    except OSError as error:
+        raise UserError(f"no site at {folder}: {error.strerror}; make one first") from None
+    return _open(file.parent.resolve(), stat.st_mtime_ns, stat.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _open(folder: Path, _mtime: int, _inode: int) -> Site:
+    try:
+        settings = SiteSettings.model_validate(read_json(folder / SETTINGS))
+    except ValidationError as error:
+        raise UserError(f"{folder / SETTINGS} is damaged: {error.errors()[0]['msg']}; make the site anew") from None
+    return Site(folder, settings)
+
+
+def read_known_labels(path: str) -> dict[str, str]:
+    """id -> label text from a CSV with the columns id,label (labels known before the first selection)."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if not rows.fieldnames or "id" not in rows.fieldnames or "label" not in rows.fieldnames:
+                raise UserError(f"{path} needs the columns id,label in its first line; found {rows.fieldnames}")
+            return {row["id"]: row["label"] for row in rows}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read known labels {path}: {error}") from None

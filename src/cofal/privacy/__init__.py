@@ -1,0 +1,1 @@
+"""What protects a client's data when something about it must leave."""

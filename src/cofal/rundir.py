@@ -1,0 +1,119 @@
+"""A run's folder: what is in it, under which name, and how a killed run finds its last finished step again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cofal.config import Config, to_toml
+from cofal.errors import UserError
+from cofal.files import append_line, read_json, write_json, write_text
+
+_VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn", "kornia")
+
+
+class RunDir:
+    """Names and readers of a run's files; every write is atomic.
+
+    config.toml       the resolved configuration            run.json        seed, versions, data, sites, traffic
+    metrics.jsonl     one line a finished round             encoder.safetensors
+    picks/TRACK.json  picks of every step of a track        cells/TRACK-bN.json   one trained and evaluated classifier
+    models/TRACK/     the classifier of the last budget     results.json    all cells: method, coordination, budget, seed, accuracy
+    checkpoints/      state of an unfinished phase          server/, sites/ the two sides' own folders
+    """
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def info(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def encoder(self) -> Path:
+        return self.path / "encoder.safetensors"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results.json"
+
+    @property
+    def map(self) -> Path:
+        return self.path / "map.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def server(self) -> Path:
+        return self.path / "server"
+
+    @property
+    def sites(self) -> Path:
+        return self.path / "sites"
+
+    def picks(self, track: str) -> Path:
+        return self.path / "picks" / f"{track}.json"
+
+    def cell(self, track: str, budget: int) -> Path:
+        return self.path / "cells" / f"{track}-b{budget}.json"
+
+    def model(self, track: str) -> Path:
+        return self.path / "models" / track / "classifier.safetensors"
+
+    def checkpoint(self, job: str) -> Path:
+        return self.path / "checkpoints" / f"{job}.safetensors"
+
+    def open(self, config: Config) -> None:
+        """Start the run or go on with it; a folder that holds another configuration is refused."""
+        text = to_toml(config)
+        if self.config.exists():
+            if self.config.read_text(encoding="utf-8") != text:
+                raise UserError(f"{self.path} holds a run with another configuration; choose another --out or remove the folder")
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
+        write_text(self.config, text)
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to run.json."""
+        known = read_json(self.info) if self.info.exists() else {"versions": versions(), "machine": platform.platform()}
+        merged = {**known, **facts}
+        if merged != known or not self.info.exists():
+            write_json(self.info, merged)
+
+    def log_round(self, **values: Any) -> None:
+        append_line(self.metrics, json.dumps(values))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """All whole lines of metrics.jsonl; a line cut short by a crash is left out."""
+        if not self.metrics.exists():
+            return []
+        found = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+        return found
+
+    def forget_rounds_after(self, job: str, last: int) -> None:
+        """Drop the lines of `job` beyond round `last`: they were logged, but their checkpoint was not."""
+        kept = [line for line in self.rounds() if line["job"] != job or line["round"] <= last]
+        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _VERSIONS}}
