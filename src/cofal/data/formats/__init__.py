@@ -1,0 +1,1 @@
+"""One module a format, each with `find(settings) -> Finding`."""

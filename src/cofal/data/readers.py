@@ -1,0 +1,111 @@
+"""read(): an image set in any supported format, decoded once into a cache folder and from then on only opened."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial as partial_call
+from pathlib import Path
+
+import numpy as np
+
+from cofal.data.choosing import Choice, choose
+from cofal.data.decoding import decode_into
+from cofal.data.imageset import ImageSet
+from cofal.data.listing import Finding
+from cofal.data.npyfile import NpyWriter
+from cofal.data.settings import DataSettings
+from cofal.errors import UserError
+from cofal.files import write_fault
+from cofal.progress import progress
+
+CACHE_VERSION = 1  # raised when the same source would decode to something else
+
+
+def read(settings: DataSettings, cache: Path) -> tuple[ImageSet, ImageSet]:
+    """The training and the test set of `settings`.
+
+    The first call decodes into `cache`/KEY/train and test, where KEY stands for the settings and the paths, sizes and
+    modification times of the source files; later calls open the memmaps. Two processes that ask at once decode once.
+    """
+    finding = importlib.import_module(f"cofal.data.formats.{settings.source}").find(settings)
+    folder = Path(cache) / _key(settings, finding)
+    if not folder.is_dir():
+        with _alone_in(Path(cache)):
+            if not folder.is_dir():
+                _build(finding, settings, folder)
+    return ImageSet.open(folder / "train"), ImageSet.open(folder / "test")
+
+
+def _key(settings: DataSettings, finding: Finding) -> str:
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in finding.files]
+    text = json.dumps([CACHE_VERSION, settings.model_dump(), stats])
+    return f"{settings.source}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@contextmanager
+def _alone_in(cache: Path) -> Iterator[None]:
+    """One process at a time may build in `cache`; the system frees the lock of a killed one."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = open(cache / ".lock", "w")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise write_fault(cache, error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(finding: Finding, settings: DataSettings, folder: Path) -> None:
+    """Decode into a folder beside `folder` and rename it when both splits are whole."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+    try:
+        train, test, classes = choose(finding.load(), settings)
+        _decode(train, test, classes, settings, partial)
+        partial.replace(folder)
+    except OSError as error:
+        raise write_fault(folder, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _decode(train: Choice, test: Choice, classes: list[str], settings: DataSettings, partial: Path) -> None:
+    folders = [partial / "train", partial / "test"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    with (
+        NpyWriter(folders[0] / "images.npy", len(train.rows)) as train_file,
+        NpyWriter(folders[1] / "images.npy", len(test.rows)) as test_file,
+        progress() as bars,
+    ):
+        writers = [train_file, test_file]
+        first = None  # the first image decoded decides the size of all, in both splits
+        kept = []
+        for choice, writer, split in zip((train, test), writers, ("train", "test")):
+            bar = bars.add_task(f"decoding {split} images", total=len(choice.rows), note="")
+            good, first = decode_into(writer, choice, settings, first, partial_call(bars.advance, bar))
+            if not len(good):
+                raise UserError(f"none of the {len(choice.rows)} images of {choice.listing.name} can be read")
+            kept.append(good)
+        if {writer.shape[2] for writer in writers if writer.shape} == {1, 3}:
+            next(writer for writer in writers if writer.shape and writer.shape[2] == 1).widen()
+        for writer in writers:
+            writer.finish()
+    for choice, writer, rows, folder in zip((train, test), writers, kept, folders):
+        skipped = len(choice.rows) - len(rows)
+        _complete(folder, writer, Choice(choice.listing, rows), classes, skipped)
+
+
+def _complete(folder: Path, writer: NpyWriter, choice: Choice, classes: list[str], skipped: int) -> None:
+    listing, rows = choice.listing, choice.rows
+    images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+    groups = None if listing.groups is None else [listing.groups[row] for row in rows]
+    ids = [listing.ids[row] for row in rows]
+    made = ImageSet.of(images, ids, listing.labels[rows], classes, groups, skipped=skipped, pixel_hashes=writer.hashes)
+    made.save_meta(folder)
