@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import strategy as flower
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from cofal.errors import CofalError, UserError
@@ -46,7 +47,7 @@ def make_strategy(name: str, options: Mapping[str, float], sites: int) -> flower
     arguments = {key: int(value) if key in whole else value for key, value in options.items()}
     try:
         return kind(
-            fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=sites, min_available_nodes=sites,
+            fraction_train=1.0, min_train_nodes=sites, min_available_nodes=sites,
             arrayrecord_key=m.ARRAYS, configrecord_key=m.CONFIG, weighted_by_key=m.EXAMPLES, **arguments,
         )  # fmt: skip
     except TypeError as error:
@@ -71,7 +72,8 @@ def train_rounds(
     """
     done = 0
     if checkpoint.exists():
-        arrays, done = _load(checkpoint, strategy)
+        saved, done = _load(checkpoint, strategy)
+        arrays = {name: saved[name] for name in arrays}  # in the model's own order, which a file does not keep
         on_resume(done)
     kinds = {name: array.dtype for name, array in arrays.items()}
     saved_at = time.monotonic()
@@ -127,8 +129,6 @@ def _save(path: Path, strategy: flower.FedAvg, arrays: Arrays, number: int) -> N
 
 
 def _load(path: Path, strategy: flower.FedAvg) -> tuple[Arrays, int]:
-    from safetensors import safe_open
-
     tensors = load_file(path)
     with safe_open(path, "np") as file:
         number = int(file.metadata()["round"])
