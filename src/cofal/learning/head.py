@@ -108,7 +108,7 @@ def train_head(
             total += loss_and_gradient(weights, gradient, bx, by)
             step += 1
             if proximal_mu:
-                slope.add_(flat, alpha=proximal_mu).sub_(received, alpha=proximal_mu)
+                slope.add_(flat - received, alpha=proximal_mu)
             if optimizer == "sgd":
                 if weight_decay:
                     slope.add_(flat, alpha=weight_decay)
