@@ -1,0 +1,229 @@
+"""K-means on a pool that is read in tiles; what is done with the clusters lives with whoever asks for them.
+
+Why our own: scikit-learn's needs the whole set as one float array and its clusters change with the order of the rows.
+This one never holds more than a tile, skips rows whose cluster cannot have changed (Hamerly's bounds), and
+gives the same clusters for a seed whatever the number of threads and the order of the rows: random draws go over rows
+sorted by a hash of their content, every sum has a fixed order, and a nearest centre too close to call in float32 is
+decided in float64. The compiled parts run on one thread: they are short, and a second pool of threads beside torch's
+costs more than it brings.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import torch
+
+from cofal.errors import UserError
+from cofal.selection.pool import Pool
+
+TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
+SEED_ROWS, SEED_ROWS_PER_CLUSTER = 4096, 20  # k-means++ draws from a sample of the larger of the two
+APPROX_ROWS_PER_CLUSTER = 128  # in approximate mode the centres are fitted to a sample of this many rows per cluster
+TIE = 1e-12  # squared distances closer than this are equal: the lowest cluster wins
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Which cluster each row is in, and where the clusters are."""
+
+    labels: np.ndarray  # (n,) int32
+    centers: np.ndarray  # (k, d) float64; every row's label is its nearest centre
+    iterations: int
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(k,) int64 rows in each cluster; 0 only where the pool has fewer distinct rows than clusters."""
+        return np.bincount(self.labels, minlength=len(self.centers))
+
+
+def kmeans(
+    pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
+) -> Clustering:
+    """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
+
+    Stops when no row changes cluster, or after `max_iterations` (late ones are nearly free: few rows are looked at).
+    With `approx` the centres are fitted to a sample of the rows, and every row joins its nearest centre at the end.
+    """
+    if not 1 <= k <= pool.n:
+        raise UserError(f"cannot form {k} clusters of {pool.n} samples; ask for 1 to {pool.n} clusters")
+    order = np.argsort(content_hash(pool, rng), kind="stable")
+    seeds = pool.rows(order[: max(SEED_ROWS, SEED_ROWS_PER_CLUSTER * k)])
+    centers = _plus_plus(seeds.cpu().numpy(), k, rng)
+    sample = APPROX_ROWS_PER_CLUSTER * k
+    if approx and sample < pool.n:
+        centers = _lloyd(pool.subset(np.sort(order[:sample])), centers, max_iterations).centers
+        return _lloyd(pool, centers, 1)
+    return _lloyd(pool, centers, max_iterations)
+
+
+def squared_distances(pool: Pool, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """(n,) float64 squared distance of each row to the centre of its cluster; their sum is the inertia."""
+    squares = np.empty(pool.n)
+    for start in range(0, pool.n, TILE):
+        x = pool.tile(start, min(start + TILE, pool.n)).cpu().double().numpy()
+        x -= centers[labels[start : start + TILE]]
+        squares[start : start + TILE] = (x * x).sum(1)
+    return squares
+
+
+def content_hash(pool: Pool, rng: np.random.Generator) -> np.ndarray:
+    """(n,) uint64 random number of each row that depends on its values alone, not on where it stands.
+
+    Sorting by it shuffles the rows the same way however clients and samples are ordered.
+    """
+    salt = rng.integers(2**63, dtype=np.uint64)
+    hashes = np.empty(pool.n, np.uint64)
+    for start in range(0, pool.n, TILE):
+        x = pool.tile(start, min(start + TILE, pool.n)).cpu().numpy()
+        hashes[start : start + TILE] = _hash_rows(x.view(np.uint32), salt)
+    return hashes
+
+
+def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
+    """Alternate assignment and means from `centers` (k, d); ends on an assignment, so that labels fit the centres."""
+    n, k = pool.n, len(centers)
+    labels = np.full(n, -1, np.int32)
+    upper, lower = np.full(n, np.inf, np.float32), np.zeros(n, np.float32)  # distance to the own, to any other centre
+    sums, counts = np.zeros_like(centers), np.zeros(k, np.int64)
+    for iteration in range(1, max_iterations + 1):
+        rows = np.flatnonzero(upper >= lower)
+        found, upper[rows], lower[rows] = _nearest(pool, rows, centers)
+        changed = found != labels[rows]
+        moved, before, after = rows[changed], labels[rows[changed]], found[changed]
+        labels[moved] = after
+        for start in range(0, len(moved), TILE):
+            span = slice(start, start + TILE)
+            _transfer(pool.rows(moved[span]).cpu().numpy(), before[span], after[span], sums, counts)
+        if len(moved) == 0 or iteration == max_iterations:
+            break
+        means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
+        if counts.min() == 0:
+            _refill_empty(pool, labels, means, np.flatnonzero(counts == 0))
+        shift = np.sqrt(((means - centers) ** 2).sum(1)) + 1e-6  # the added bit outweighs rounding of the bounds
+        centers = means
+        others = np.full(k, shift.max())  # the farthest that any centre but the own has moved
+        if k > 1:
+            others[shift.argmax()] = np.partition(shift, -2)[-2]
+        upper += shift[labels].astype(np.float32)
+        lower -= others[labels].astype(np.float32)
+    return Clustering(labels, centers, iteration)
+
+
+def _nearest(pool: Pool, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The exact nearest of `centers` (k, d) to each of `rows`: labels (m,) int32, and float32 bounds on two distances.
+
+    The bounds are from above on the distance to that centre, from below on the distance to any other.
+    """
+    labels = np.empty(len(rows), np.int32)
+    upper, lower = np.empty(len(rows), np.float32), np.empty(len(rows), np.float32)
+    norms = (centers**2).sum(1)
+    factors = torch.as_tensor(-2 * centers.T, dtype=torch.float32).to(pool.device)
+    offsets = torch.as_tensor(norms, dtype=torch.float32).to(pool.device)
+    doubt = 8 * pool.d * 2.0**-24  # more than float32 rounding can do to a score of d products, norms at most 1
+    for start in range(0, len(rows), TILE):
+        span = slice(start, start + TILE)
+        x = pool.rows(rows[span])
+        scores = torch.addmm(offsets, x, factors)  # (tile, k) squared distances less |x|^2 = 1
+        labels[span], best, second = _best_two(scores)
+        unsure = np.flatnonzero(second - best <= doubt)
+        if len(unsure):
+            exact = norms - 2 * (x[unsure].cpu().double().numpy() @ centers.T)
+            labels[start + unsure] = (exact <= exact.min(1, keepdims=True) + TIE).argmax(1)
+        upper[span] = np.sqrt(np.maximum(1 + best + doubt, 0))
+        lower[span] = np.sqrt(np.maximum(1 + second - doubt, 0))
+    return labels, upper, lower
+
+
+def _best_two(scores: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each row of `scores` (m, k): where the smallest is, the smallest, the second smallest (infinite if k = 1)."""
+    if scores.shape[1] == 1:
+        return np.zeros(len(scores), np.int32), scores[:, 0].cpu().numpy(), np.full(len(scores), np.inf, np.float32)
+    values, index = (part.cpu().numpy() for part in scores.topk(2, largest=False))
+    return index[:, 0].astype(np.int32), values[:, 0], values[:, 1]
+
+
+def _refill_empty(pool: Pool, labels: np.ndarray, means: np.ndarray, empty: np.ndarray) -> None:
+    """Put each empty cluster's mean on a row of its own: the rows farthest from their means, none that sits on it."""
+    squares = squared_distances(pool, labels, means)
+    farthest = np.argsort(-squares, kind="stable")[: len(empty)]
+    farthest = farthest[squares[farthest] > TIE]
+    means[empty[: len(farthest)]] = pool.rows(farthest).cpu().double().numpy()
+
+
+def _plus_plus(x: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Greedy k-means++ on the rows of `x` (m, d): each centre is the best of a few rows drawn by squared distance.
+
+    Returns (k, d) float64.
+    """
+    columns = np.ascontiguousarray(x.T)
+    candidates = np.empty((2 + int(math.log(k)), len(x)), np.float32)
+    nearest = np.full(len(x), np.inf, np.float32)  # squared distance to the centres so far
+    chosen = [int(rng.integers(len(x)))]
+    _closer(columns, x[chosen], nearest, candidates)
+    nearest[:] = candidates[0]
+    for _ in range(1, k):
+        mass = nearest.cumsum(dtype=np.float64)
+        drawn = np.searchsorted(mass, rng.random(len(candidates)) * mass[-1], side="right")
+        drawn = np.minimum(drawn, len(x) - 1)
+        best = int(_closer(columns, x[drawn], nearest, candidates).argmin())
+        chosen.append(int(drawn[best]))
+        nearest[:] = candidates[best]
+    return x[chosen].astype(np.float64)
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def _closer(columns: np.ndarray, centers: np.ndarray, nearest: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """For each of `centers` (t, d): `out` (t, m) gets min(nearest, squared distance to it); returns its sums (t,).
+
+    Not a matrix product: the rounding of one may change with the number of threads, and with it the rows drawn next.
+    `columns` is (d, m), so that the inner loop runs over points.
+    """
+    d, m = columns.shape
+    totals = np.zeros(len(centers))
+    block = 256
+    squares = np.empty((len(centers), block), np.float32)
+    for first in range(0, m, block):
+        width = min(block, m - first)
+        squares[:] = 0
+        for j in range(d):
+            values = columns[j, first : first + width]
+            for c in range(len(centers)):
+                center, line = centers[c, j], squares[c]
+                for i in range(width):
+                    difference = values[i] - center
+                    line[i] += difference * difference
+        for c in range(len(centers)):
+            for i in range(width):
+                smaller = min(nearest[first + i], squares[c, i])
+                out[c, first + i] = smaller
+                totals[c] += smaller
+    return totals
+
+
+@numba.njit(cache=True)
+def _transfer(x: np.ndarray, before: np.ndarray, after: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> None:
+    """Move the rows `x` (m, d) from the sums and counts of clusters `before` (-1: none) to those of `after`."""
+    for i in range(len(x)):
+        if before[i] >= 0:
+            counts[before[i]] -= 1
+            for j in range(x.shape[1]):
+                sums[before[i], j] -= x[i, j]
+        counts[after[i]] += 1
+        for j in range(x.shape[1]):
+            sums[after[i], j] += x[i, j]
+
+
+@numba.njit(cache=True)
+def _hash_rows(words: np.ndarray, salt: np.uint64) -> np.ndarray:
+    hashes = np.empty(len(words), np.uint64)
+    for i in range(len(words)):
+        h = salt
+        for j in range(words.shape[1]):
+            h = (h ^ np.uint64(words[i, j])) * np.uint64(0x9E3779B97F4A7C15)
+            h ^= h >> np.uint64(29)
+        hashes[i] = h
+    return hashes

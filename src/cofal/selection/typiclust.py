@@ -1,0 +1,119 @@
+"""TypiClust: the most typical sample of each cluster, clusters with the fewest labels first."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.pool import Budgets, Pool
+
+MAX_CLUSTERS = 500
+SMALL_CLUSTER = 5  # clusters of at most this many points come last
+NEIGHBORS = 20
+TIE = 1e-12  # mean squared distances closer than this are equal
+APPROX_CLUSTER_ROWS = 4096  # in approximate mode typicality is measured within a sample of this many rows of a cluster
+_UNMEASURED = 5.0  # above any mean squared distance between unit rows
+_ROWS, _COLUMNS = 1024, 8192  # a tile of distances within a cluster, float64: 64 MiB
+
+
+def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool = False) -> np.ndarray:
+    """Rows in the order picked, (budget,) int64.
+
+    The pooled rows, labelled ones included, form min(labelled + budget, 500) k-means clusters. Each pick goes to the
+    cluster of the least (is it small, labels in it, minus its size), a pick counting as a label from then on, so a
+    budget above the number of clusters visits them again. There it takes the feasible row of the highest typicality,
+    1 / (mean squared distance to its min(20, half the cluster) nearest neighbours in the cluster). A cluster without a
+    feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
+
+    With `approx` the k-means centres come from a sample, and typicality in a large cluster is measured in a sample of
+    it; rows outside that sample are picked only when it has run out.
+    """
+    picks = np.empty(budgets.total, np.int64)
+    if budgets.total == 0:
+        return picks
+    k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
+    labels = kmeans(pool, k, rng, approx=approx).labels
+    priority = content_hash(pool, rng) if approx else None
+    members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
+    spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
+    ranked = []  # of each cluster, its rows from the most typical down
+    for rows in members:
+        spread[rows] = _spread(pool, rows, priority)
+        ranked.append(rows[_order_with_ties(spread[rows])])
+
+    sizes = np.array([len(rows) for rows in members])
+    labels_in = np.bincount(labels[pool.labeled], minlength=k)
+    left = budgets.per_client.copy()
+    taken = pool.labeled.copy()
+    head = np.zeros(k, np.int64)  # the first row of each cluster's ranking that may still be feasible
+    turn = (sizes <= SMALL_CLUSTER) * 2**60 + labels_in * 2**40 - sizes  # the cluster of the lowest is next
+    for pick in range(budgets.total):
+        while True:
+            tied = np.flatnonzero(turn == turn.min())
+            for cluster in tied:
+                rows = ranked[cluster]
+                # What is infeasible stays so: budgets only fall, and a row once taken is never given back.
+                while head[cluster] < len(rows) and (
+                    taken[rows[head[cluster]]] or left[pool.owner[rows[head[cluster]]]] == 0
+                ):
+                    head[cluster] += 1
+                if head[cluster] == len(rows):
+                    turn[cluster] = np.iinfo(np.int64).max
+            tied = tied[head[tied] < sizes[tied]]
+            if len(tied):
+                break
+        candidates = np.array([ranked[cluster][head[cluster]] for cluster in tied])
+        row = candidates[_order_with_ties(spread[candidates], candidates)[0]]
+        picks[pick] = row
+        taken[row] = True
+        left[pool.owner[row]] -= 1
+        turn[labels[row]] += 2**40
+    return picks
+
+
+def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """Positions of `values` from the smallest up; those equal within TIE by their `rows` (default: as they stand)."""
+    order = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.concatenate([[0], np.cumsum(np.diff(values[order]) > TIE)]) if len(values) else []
+    return np.lexsort((np.arange(len(values)) if rows is None else rows, rank))
+
+
+def _spread(pool: Pool, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
+    """(len(rows),) float64 mean squared distance of each row of a cluster to its nearest neighbours in it."""
+    neighbors = min(NEIGHBORS, len(rows) // 2)
+    if neighbors == 0:
+        return np.zeros(len(rows))
+    if priority is None or len(rows) <= APPROX_CLUSTER_ROWS:
+        return _neighbor_distances(pool, rows, neighbors)
+    spread = np.full(len(rows), _UNMEASURED)
+    sample = np.sort(np.argsort(priority[rows], kind="stable")[:APPROX_CLUSTER_ROWS])
+    spread[sample] = _neighbor_distances(pool, rows[sample], neighbors)
+    return spread
+
+
+def _neighbor_distances(pool: Pool, rows: np.ndarray, neighbors: int) -> np.ndarray:
+    """(len(rows),) float64 mean squared distance of each row to the `neighbors` nearest others among `rows`.
+
+    In float64, so that neither the number of threads nor the tiles decide between near-equal rows.
+    """
+    whole = pool.rows(rows).double() if len(rows) <= _COLUMNS else None  # a larger cluster is read tile by tile
+
+    def tile(start: int, size: int) -> torch.Tensor:
+        return pool.rows(rows[start : start + size]).double() if whole is None else whole[start : start + size]
+
+    means = np.empty(len(rows))
+    for start in range(0, len(rows), _ROWS):
+        x = tile(start, _ROWS)
+        own = torch.arange(len(x), device=pool.device)
+        nearest = x.new_empty(len(x), 0)
+        for first in range(0, len(rows), _COLUMNS):
+            y = tile(first, _COLUMNS)
+            squares = torch.addmm((y * y).sum(1), x, y.T, alpha=-2)  # (rows, columns) squared distances less |x|^2
+            if first <= start < first + _COLUMNS:  # _COLUMNS is a multiple of _ROWS: a row tile lies in one column tile
+                squares[own, start - first + own] = torch.inf
+            closest = squares.topk(min(neighbors, len(y)), largest=False).values
+            nearest = torch.cat([nearest, closest], 1).sort(1).values[:, :neighbors]
+        means[start : start + _ROWS] = ((x * x).sum(1) + nearest.mean(1)).clamp(min=0).cpu().numpy()
+    return means
