@@ -75,7 +75,7 @@ def test_fedavg_is_the_weighted_mean_of_all_state(tmp_path):
     for key, kind in ((key, value.dtype) for key, value in ARRAYS.items()):
         expected = sum(states[name][key].astype(np.float64) * SIZES[name] / total for name in SIZES)
         expected = np.rint(expected) if kind == np.int64 else expected
-        assert merged[key].dtype == kind
+        assert (merged[key].dtype, merged[key].shape) == (kind, ARRAYS[key].shape)
         assert np.allclose(merged[key], expected, rtol=1e-5)
 
 

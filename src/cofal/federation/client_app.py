@@ -16,13 +16,13 @@ from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.grid import CLIENT_RAISED
 from cofal.federation.site import Site, open_site
-from cofal.learning.classifier import predict_images, train_classifier
+from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
 from cofal.learning.frozen import load_frozen
 from cofal.learning.head import predict_proba, train_head
 from cofal.learning.simclr import train_simclr
 from cofal.learning.state import state_to_arrays
-from cofal.learning.views import make_views
+from cofal.learning.views import make_augmentation, make_views
 from cofal.privacy.perturbation import perturb
 from cofal.rng import generator, torch_generator
 from cofal.selection import select
@@ -64,18 +64,20 @@ def embed_images(site: Site, arrays: dict[str, np.ndarray], config: dict[str, An
     """Embed all images with the given (or the site's own frozen) encoder; share them raw, perturbed, or keep them here."""
     digest = str(config["digest"])
     if not site.has_embeddings(digest):
-        site.keep_embeddings(digest, embed(_encoder(site, arrays, json.loads(str(config["model"]))), site.train.images, device=site.settings.device))
+        encoder = _encoder(site, arrays, json.loads(str(config["model"])), digest)
+        site.keep_embeddings(digest, embed(encoder, site.train.images, device=site.settings.device))
+    embeddings = site.embeddings(digest)
     reply: dict[str, Any] = {"ids": list(site.train.ids), "known": list(site.settings.known_labels)}
+    numbers = {m.EXAMPLES: len(site.train.ids), "dimension": embeddings.shape[1]}
     share = config["share"]
     if share == "none":
-        return m.pack(config=reply, metrics={m.EXAMPLES: len(site.train.ids)})
-    embeddings = site.embeddings(digest)
+        return m.pack(config=reply, metrics=numbers)
     if share == "perturbed":
         rng = generator(int(config["seed"]), "perturb", site.name)
         embeddings = perturb(embeddings, float(config["epsilon"]), rng)
     elif share != "raw":
         raise UserError(f"cannot share embeddings as {share!r}; known: raw, perturbed, none")
-    return m.pack(arrays={"embeddings": embeddings}, config=reply, metrics={m.EXAMPLES: len(site.train.ids)})
+    return m.pack(arrays={"embeddings": embeddings}, config=reply, metrics=numbers)
 
 
 @app.query("pick")
@@ -121,8 +123,8 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
         "proximal_mu": float(config.get("proximal-mu", 0.0)),
         "generator": torch_generator(int(config["seed"]), job, track, site.name, int(config["server-round"])),
     }
+    _, size, _, channels = site.train.images.shape
     if job == "encoder":
-        _, size, _, channels = site.train.images.shape
         views = make_views(str(config["views"]), size, channels)
         examples = len(site.train.ids)
         loss = train_simclr(
@@ -134,9 +136,8 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
         if job == "head":
             loss = train_head(model, site.embeddings(str(config["digest"]))[rows], labels, **options)
         else:
-            loss = train_classifier(
-                model, site.train.images[rows], labels, views=str(config["views"]), device=site.settings.device, **options
-            )
+            augment = make_augmentation(str(config["views"]), size, channels)
+            loss = train_classifier(model, site.train.images[rows], labels, augment=augment, device=site.settings.device, **options)
     return m.pack(arrays=state_to_arrays(model), metrics={m.EXAMPLES: examples, "loss": float(loss)})
 
 
@@ -150,19 +151,21 @@ def evaluate(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
     weights = {key.removeprefix("model/"): value for key, value in arrays.items() if key.startswith("model/")}
     model = models.rebuild(description, weights)
     if description["kind"] == "image":
-        probabilities = predict_images(model, site.test.images, device=site.settings.device)
+        probabilities = classify(model, site.test.images, device=site.settings.device)
     else:
         encoder_arrays = {key.removeprefix("encoder/"): value for key, value in arrays.items() if key.startswith("encoder/")}
-        encoder = _encoder(site, encoder_arrays, json.loads(str(config["encoder"])))
+        encoder = _encoder(site, encoder_arrays, json.loads(str(config["encoder"])), str(config["digest"]))
         probabilities = predict_proba(model, embed(encoder, site.test.images, device=site.settings.device))
     correct = int((probabilities.argmax(axis=1) == site.test.labels).sum())
     return m.pack(metrics={m.EXAMPLES: len(site.test.ids), "correct": correct})
 
 
-def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, Any]) -> Any:
+def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, Any], digest: str) -> Any:
     """The encoder the server describes: with the weights it sent, or the public one installed at this site."""
     if description["kind"] != "frozen":
         return models.rebuild(description, arrays)
     if not site.settings.frozen:
         raise UserError(f"site {site.name} has no public encoder; name one in its settings")
+    if models.frozen_digest(site.settings.frozen) != digest:
+        raise UserError(f"site {site.name} has another public encoder than the server; install the same file at every site")
     return load_frozen(site.settings.frozen)

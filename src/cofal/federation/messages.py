@@ -39,7 +39,7 @@ def pack(
 
 
 def to_arrayrecord(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})
 
 
 def arrays_of(content: RecordDict) -> dict[str, np.ndarray]:

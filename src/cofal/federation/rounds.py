@@ -84,7 +84,7 @@ def train_rounds(
         replies = [reply for reply in fleet.exchange_round(list(outgoing)) if m.metrics_of(reply.content)[m.EXAMPLES] > 0]
         if not replies:
             raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
-        buffers = _mean_buffers([(m.arrays_of(r.content), float(m.metrics_of(r.content)[m.EXAMPLES])) for r in replies])
+        buffers = _mean_buffers([(r.content.array_records[m.ARRAYS], m.metrics_of(r.content)[m.EXAMPLES]) for r in replies])
         merged, metrics = strategy.aggregate_train(number, replies)
         if merged is None:
             raise CofalError(f"round {number} could not be aggregated; see the log")
@@ -100,11 +100,13 @@ def _plain(record: ArrayRecord) -> Arrays:
     return {name: array.numpy() for name, array in record.items()}
 
 
-def _mean_buffers(states: list[tuple[Arrays, float]]) -> Arrays:
+def _mean_buffers(states: list[tuple[ArrayRecord, float]]) -> Arrays:
     """BatchNorm statistics, always by the weighted mean: a server optimiser or a vote makes no sense for a running variance."""
-    total = sum(weight for _, weight in states)
     names = [name for name in states[0][0] if name.rpartition(".")[2] in _BUFFERS]
-    return {name: np.asarray(sum(state[name].astype(np.float64) * (weight / total) for state, weight in states)) for name in names}
+    total = sum(weight for _, weight in states)
+    return {
+        name: np.asarray(sum(record[name].numpy().astype(np.float64) * (weight / total) for record, weight in states)) for name in names
+    }
 
 
 def _cast(arrays: Arrays, kinds: Mapping[str, np.dtype]) -> Arrays:
@@ -119,11 +121,11 @@ _OPTIMISER_STATE = ("m_t", "v_t", "momentum_vector")
 
 
 def _save(path: Path, strategy: flower.FedAvg, arrays: Arrays, number: int) -> None:
-    tensors = {f"model/{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
+    tensors = {f"model/{name}": np.asarray(array, order="C") for name, array in arrays.items()}
     for attribute in _OPTIMISER_STATE:
         held = getattr(strategy, attribute, None) or {}
         entries = held.items() if isinstance(held, dict) else enumerate(held)
-        tensors.update({f"{attribute}/{key}": np.ascontiguousarray(value) for key, value in entries})
+        tensors.update({f"{attribute}/{key}": np.asarray(value, order="C") for key, value in entries})
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={"round": str(number)})
 

@@ -49,7 +49,7 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
             cell = {"method": track.method, "coordination": track.coordination, "budget": total, "track": track.name}
             if not run.cell(track.name, total).exists():
                 assign(fleet, track.name, picks)
-            results.append(train_cell(fleet, config, run, encoder, examiner, cell))
+            results.append(train_cell(fleet, config, run, encoder, shared.dimension, examiner, cell))
             shown.advance(f"{track.name} {total}: {100 * results[-1]['accuracy']:.1f} %")
     write_json(run.results, results)
     run.note(encoder=encoder.digest, share=shared.share, traffic={phase: asdict(each) for phase, each in fleet.traffic.items()})

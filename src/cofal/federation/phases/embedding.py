@@ -21,6 +21,7 @@ class Shared:
     """What the server knows of the sites' samples after embedding; embeddings only where a site shared them."""
 
     share: str  # raw | perturbed | none
+    dimension: int
     ids: dict[str, list[str]]  # by site, in the order of the embedding rows
     known: dict[str, list[str]]  # by site: ids whose labels are known from the start
     embeddings: dict[str, np.ndarray]  # by site (n, d) float32; empty if share = none
@@ -49,10 +50,13 @@ def gather(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder) -> Share
                 _check(name, rows, len(sites[name]["ids"]))
                 sites[name]["file"] = f"{number}.npy"
                 write_npy(folder / sites[name]["file"], rows)
-        write_json(index, {"terms": terms, "sites": sites})
-    sites = read_json(index)["sites"]
+        (dimension,) = {int(m.metrics_of(reply)["dimension"]) for reply in replies.values()}
+        write_json(index, {"terms": terms, "dimension": dimension, "sites": sites})
+    record = read_json(index)
+    sites = record["sites"]
     return Shared(
         share,
+        record["dimension"],
         {name: site["ids"] for name, site in sites.items()},
         {name: site["known"] for name, site in sites.items()},
         {name: np.load(folder / site["file"], mmap_mode="r") for name, site in sites.items() if site["file"]},

@@ -17,7 +17,7 @@ from cofal.federation import models
 from cofal.federation.fleet import Fleet
 from cofal.federation.rounds import make_strategy, train_rounds
 from cofal.learning.embed import embed, knn_accuracy
-from cofal.learning.frozen import frozen_digest, load_frozen
+from cofal.learning.frozen import load_frozen
 from cofal.learning.simclr import cosine_lr
 from cofal.learning.state import arrays_to_state, encoder_digest, load_encoder, save_encoder, state_to_arrays
 from cofal.progress import bar
@@ -41,7 +41,7 @@ def pretrain(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None) -
     """The encoder of this run: public, saved, or trained here round by round; ends with `encoder.safetensors` in the run."""
     if config.encoder.frozen:
         network = load_frozen(config.encoder.frozen)
-        return Encoder(frozen_digest(config.encoder.frozen), network, {}, {"kind": "frozen"})
+        return Encoder(models.frozen_digest(config.encoder.frozen), network, {}, {"kind": "frozen"})
     height, width, channels = next(iter(fleet.members.values())).image_shape
     if config.encoder.path and not run.encoder.exists():
         given = load_encoder(config.encoder.path)

@@ -19,7 +19,7 @@ from cofal.files import read_json, write_json
 from cofal.learning.embed import embed
 from cofal.learning.head import predict_proba
 from cofal.learning.simclr import cosine_lr
-from cofal.learning.classifier import predict_images
+from cofal.learning.classifier import classify
 from cofal.learning.state import save_arrays, state_to_arrays
 from cofal.rng import torch_generator
 from cofal.rundir import RunDir
@@ -66,14 +66,17 @@ class Examiner:
 def accuracy(description: models.Description, arrays: dict[str, np.ndarray], inputs: np.ndarray, labels: np.ndarray) -> float:
     """Share of `inputs` (embeddings for a head, images for an image network) whose most probable class is the label."""
     model = models.rebuild(description, arrays)
-    probabilities = predict_images(model, inputs) if description["kind"] == "image" else predict_proba(model, inputs)
+    probabilities = classify(model, inputs) if description["kind"] == "image" else predict_proba(model, inputs)
     return float((probabilities.argmax(axis=1) == labels).mean())
 
 
 def train_cell(
-    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, examiner: Examiner, cell: dict[str, Any]
+    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, dimension: int, examiner: Examiner, cell: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train and evaluate one classifier; `cell` says which (track, method, coordination, budget). Finished cells are read back."""
+    """Train and evaluate one classifier on embeddings of `dimension`, or on images; a finished cell is read back.
+
+    `cell` says which: its track, method, coordination and budget.
+    """
     track, budget = cell["track"], cell["budget"]
     file = run.cell(track, budget)
     if file.exists():
@@ -81,8 +84,7 @@ def train_cell(
     settings = config.train
     member = next(iter(fleet.members.values()))
     if settings.model == "head":
-        d = int(encoder.network.feature_dim)
-        description = models.head_model(d, settings.hidden, len(member.classes))
+        description = models.head_model(dimension, settings.hidden, len(member.classes))
     else:
         description = models.image_model(settings.arch, member.image_shape[2], len(member.classes))
     job = settings.model
@@ -108,7 +110,10 @@ def train_cell(
         **cell, "seed": config.seed, "accuracy": examiner(description, arrays), "rounds": settings.rounds,
         "seconds": time.monotonic() - clock,
     }  # fmt: skip
-    metadata = {"description": m.to_json(description), "classes": m.to_json(member.classes), "encoder": encoder.digest}
+    metadata = {
+        "description": m.to_json(description), "classes": m.to_json(member.classes), "encoder": encoder.digest,
+        "image_shape": m.to_json(member.image_shape),
+    }  # fmt: skip
     save_arrays(run.model(track), arrays, metadata)
     write_json(file, result)
     checkpoint.unlink(missing_ok=True)
