@@ -43,9 +43,16 @@ def read(settings: DataSettings, cache: Path) -> tuple[ImageSet, ImageSet]:
 
 
 def _key(settings: DataSettings, finding: Finding) -> str:
-    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in finding.files]
-    text = json.dumps([CACHE_VERSION, settings.model_dump(), stats])
+    text = json.dumps([CACHE_VERSION, settings.model_dump(), [_identity(path) for path in finding.files]])
     return f"{settings.source}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    try:
+        stat = path.stat()
+    except OSError:  # a dangling link: a broken image, to be named or skipped when it is decoded
+        return str(path.absolute()), -1, -1
+    return str(path.absolute()), stat.st_size, stat.st_mtime_ns
 
 
 @contextmanager
