@@ -1,4 +1,4 @@
-"""The one typed configuration of a run: TOML in, frozen pydantic models out, every mistake told with the nearest right key."""
+"""The one typed configuration of a run: TOML in, frozen pydantic models out, mistakes told in one line."""
 
 from __future__ import annotations
 
@@ -32,15 +32,21 @@ class ClientSettings(Section):
 
     count: int | None = Field(default=4, ge=1, description="number of clients; left out for a by-column split")
     split: Literal["iid", "dirichlet", "by-column"] = "iid"
-    alpha: float | None = Field(default=None, gt=0, description="Dirichlet concentration: 0.1 very unlike, 10 nearly alike")
-    labeled: str = Field(default="", description="CSV with columns id,label: samples whose labels are known from the start")
+    alpha: float | None = Field(
+        default=None, gt=0, description="Dirichlet concentration: 0.1 very unlike, 10 nearly alike"
+    )
+    labeled: str = Field(
+        default="", description="CSV with columns id,label: samples whose labels are known from the start"
+    )
 
     @model_validator(mode="after")
     def _alpha_belongs_to_dirichlet(self) -> ClientSettings:
         if self.split == "dirichlet" and self.alpha is None:
             raise ValueError("split = 'dirichlet' needs alpha, for example alpha = 0.1")
         if self.split != "dirichlet" and self.alpha is not None:
-            raise ValueError(f"alpha = {self.alpha} has no meaning with split = '{self.split}'; remove it or use 'dirichlet'")
+            raise ValueError(
+                f"alpha = {self.alpha} has no meaning with split = '{self.split}'; remove it or use 'dirichlet'"
+            )
         if self.split != "by-column" and self.count is None:
             raise ValueError("count is missing; give the number of clients")
         return self
@@ -51,7 +57,9 @@ class EncoderSettings(Section):
 
     arch: Literal["resnet18", "resnet18-imagenet", "resnet-small", "resnet-tiny"] = "resnet-small"
     path: str = Field(default="", description="a saved encoder (.safetensors): Phase I is skipped")
-    frozen: str = Field(default="", description="a public encoder at every site: model.pt, model.onnx or package.module:callable")
+    frozen: str = Field(
+        default="", description="a public encoder at every site: model.pt, model.onnx or package.module:callable"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> EncoderSettings:
@@ -71,7 +79,9 @@ class OptimiserSettings(Section):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
     strategy: StrategyName = "fedavg"
-    strategy_options: dict[str, float] = Field(default_factory=dict, description="arguments of Flower's strategy, e.g. proximal_mu")
+    strategy_options: dict[str, float] = Field(
+        default_factory=dict, description="arguments of Flower's strategy, e.g. proximal_mu"
+    )
 
 
 class PretrainSettings(OptimiserSettings):
@@ -80,7 +90,9 @@ class PretrainSettings(OptimiserSettings):
     warmup: int = Field(default=0, ge=0, description="rounds in which the learning rate rises to lr")
     temperature: float = Field(default=0.5, gt=0)
     views: Literal["natural", "glyph"] = "natural"
-    probe_every: int = Field(default=5, ge=0, description="rounds between nearest-neighbour probes on the server's test set; 0: never")
+    probe_every: int = Field(
+        default=5, ge=0, description="rounds between nearest-neighbour probes on the server's test set; 0: never"
+    )
 
 
 class SelectionSettings(Section):
@@ -88,11 +100,17 @@ class SelectionSettings(Section):
 
     methods: list[Method] = Field(default=["maxherding"], min_length=1)
     coordination: list[Literal["central", "per-client"]] = Field(default=["central", "per-client"], min_length=1)
-    budgets: list[int] = Field(default=[10, 50, 100], min_length=1, description="labels in total over all clients, cumulative")
-    shares: Literal["equal", "proportional"] | list[int] = Field(default="equal", description="each client's part of a budget")
+    budgets: list[int] = Field(
+        default=[10, 50, 100], min_length=1, description="labels in total over all clients, cumulative"
+    )
+    shares: Literal["equal", "proportional"] | list[int] = Field(
+        default="equal", description="each client's part of a budget"
+    )
     delta: float | Literal["auto"] = Field(default="auto", description="ProbCover's radius")
     lengthscale: float = Field(default=1.0, gt=0, description="MaxHerding's kernel width")
-    epsilon: float = Field(default=0.0, ge=0, lt=2**0.5, description="expected displacement of the noise on shared embeddings")
+    epsilon: float = Field(
+        default=0.0, ge=0, lt=2**0.5, description="expected displacement of the noise on shared embeddings"
+    )
 
     @model_validator(mode="after")
     def _sound(self) -> SelectionSettings:
@@ -111,7 +129,9 @@ class SelectionSettings(Section):
 class TrainSettings(OptimiserSettings):
     """Phase III: the federated classifier."""
 
-    model: Literal["head", "image"] = Field(default="head", description="head on frozen embeddings, or a whole image network")
+    model: Literal["head", "image"] = Field(
+        default="head", description="head on frozen embeddings, or a whole image network"
+    )
     arch: Literal["resnet18", "resnet18-imagenet", "resnet-small", "resnet-tiny"] = Field(
         default="resnet-small", description="the image network, for model = 'image'"
     )
@@ -177,7 +197,9 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         except (OSError, UnicodeDecodeError) as error:
             known = ", ".join(presets())
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise UserError(f"cannot read configuration {source}: {reason}; give a TOML file or a preset ({known})") from None
+            raise UserError(
+                f"cannot read configuration {source}: {reason}; give a TOML file or a preset ({known})"
+            ) from None
     try:
         return tomllib.loads(text), origin
     except tomllib.TOMLDecodeError as error:

@@ -19,9 +19,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
-    """The one-line failure for `error` met while writing `path`: a full disk is the machine's fault, a bad path the user's."""
+    """The failure to raise for `error`: a full disk is the machine's fault, a bad path the user's."""
     if error.errno in _FULL:
-        return EnvironmentFault(f"cannot write {path}: {error.strerror}; free some space and run the same command again")
+        return EnvironmentFault(
+            f"cannot write {path}: {error.strerror}; free some space and run the same command again"
+        )
     return UserError(f"cannot write {path}: {error.strerror or error}; choose another place")
 
 
@@ -35,7 +37,7 @@ def atomic(path: Path | str) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise write_fault(path, error) from error
     finally:
@@ -74,7 +76,7 @@ def write_npy(path: Path | str, array: np.ndarray) -> None:
 
 
 def append_line(path: Path | str, text: str) -> None:
-    """Add one line to a log; the line goes out in one write, so a killed process leaves whole lines but perhaps the last."""
+    """Add one line to a log in one write: a killed process leaves whole lines, but perhaps the last."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,11 @@ class Predictor:
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """(n, classes) float32 for images (n, h, w, c) uint8."""
-        return classify(self.model, images) if self.encoder is None else predict_proba(self.model, embed(self.encoder, images))
+        return (
+            classify(self.model, images)
+            if self.encoder is None
+            else predict_proba(self.model, embed(self.encoder, images))
+        )
 
 
 def load_predictor(folder: Path, track: str = "") -> Predictor:
@@ -63,7 +67,9 @@ def load_predictor(folder: Path, track: str = "") -> Predictor:
     if description["kind"] == "head":
         encoder = load_frozen(config.encoder.frozen) if config.encoder.frozen else load_encoder(run.encoder)
     height, _, channels = json.loads(metadata["image_shape"])
-    return Predictor(track, json.loads(metadata["classes"]), height, channels, models.rebuild(description, arrays), encoder)
+    return Predictor(
+        track, json.loads(metadata["classes"]), height, channels, models.rebuild(description, arrays), encoder
+    )
 
 
 def read_images(sources: list[Path], predictor: Predictor) -> Iterator[tuple[list[str], np.ndarray]]:
@@ -81,7 +87,9 @@ def _images(source: Path, predictor: Predictor) -> Iterator[tuple[str, np.ndarra
 
 def _files(source: Path) -> list[Path]:
     if source.is_dir():
-        found = sorted(file for file in source.rglob("*") if file.suffix.lower() in _SUFFIXES and not file.name.startswith("."))
+        found = sorted(
+            file for file in source.rglob("*") if file.suffix.lower() in _SUFFIXES and not file.name.startswith(".")
+        )
         if not found:
             raise UserError(f"{source} holds no images; known endings: {', '.join(sorted(_SUFFIXES))}")
         return found
@@ -105,7 +113,10 @@ def _from_array(file: Path, predictor: Predictor) -> Iterator[tuple[str, np.ndar
     images = images[..., None] if images.ndim == 3 else images
     size = predictor.image_size
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[1:3] != (size, size):
-        raise UserError(f"{file} holds {images.shape} {images.dtype}; this model takes uint8 (n, {size}, {size}, {predictor.channels})")
+        raise UserError(
+            f"{file} holds {images.shape} {images.dtype}; "
+            f"this model takes uint8 (n, {size}, {size}, {predictor.channels})"
+        )
     for row, image in enumerate(images):
         yield f"{file}:{row}", _channels(np.asarray(image), predictor.channels)
 

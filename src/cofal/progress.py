@@ -1,4 +1,4 @@
-"""Progress bars with time left, on stderr, shown only to a person at a terminal; elsewhere the same calls are silent."""
+"""Progress bars with time left, on stderr, shown only to a person at a terminal; silent elsewhere."""
 
 from __future__ import annotations
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from cofal.config import Config, to_toml
 from cofal.errors import UserError
-from cofal.files import append_line, read_json, write_json, write_text
+from cofal.files import append_line, read_json, write_fault, write_json, write_text
 
 _VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn", "kornia")
 
@@ -18,11 +21,15 @@ _VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn", "kornia
 class RunDir:
     """Names and readers of a run's files; every write is atomic.
 
-    config.toml       the resolved configuration            run.json        seed, versions, data, sites, traffic
-    metrics.jsonl     one line a finished round             encoder.safetensors
-    picks/TRACK.json  picks of every step of a track        cells/TRACK-bN.json   one trained and evaluated classifier
-    models/TRACK/     the classifier of the last budget     results.json    all cells: method, coordination, budget, seed, accuracy
-    checkpoints/      state of an unfinished phase          server/, sites/ the two sides' own folders
+    config.toml, run.json      the resolved configuration; seed, versions, data, sites, traffic
+    metrics.jsonl              one line a finished round of Phase I
+    encoder.safetensors        the shared encoder
+    picks/TRACK.json           the picks of every step of a track
+    cells/TRACK-bN.json        one trained and evaluated classifier
+    models/TRACK/              the classifier of the largest budget
+    results.json               all cells: method, coordination, budget, seed, accuracy
+    checkpoints/               the state of an unfinished phase
+    server/, sites/            the two sides' own folders
     """
 
     def __init__(self, path: Path | str):
@@ -76,14 +83,35 @@ class RunDir:
     def checkpoint(self, job: str) -> Path:
         return self.path / "checkpoints" / f"{job}.safetensors"
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the run for this process; the system lets go of it when the process ends, however it ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "w")  # noqa: SIM115  (held until the block ends)
+        except OSError as error:
+            raise write_fault(self.path, error) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another process is at work in {self.path}; wait for it or choose another --out"
+                ) from None
+            for leftover in self.path.rglob(".*.tmp"):  # half-written files of a killed process
+                leftover.unlink()
+            yield
+
     def open(self, config: Config) -> None:
         """Start the run or go on with it; a folder that holds another configuration is refused."""
         text = to_toml(config)
         if self.config.exists():
             if self.config.read_text(encoding="utf-8") != text:
-                raise UserError(f"{self.path} holds a run with another configuration; choose another --out or remove the folder")
+                raise UserError(
+                    f"{self.path} holds a run with another configuration; choose another --out or remove the folder"
+                )
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        if any(entry.name != ".lock" for entry in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
         write_text(self.config, text)
 

@@ -6,7 +6,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from cofal.federation import messages as m
-from cofal.federation.grid import CLIENT_RAISED, InProcessGrid
+from cofal.federation.grid import InProcessGrid
 
 client_app = ClientApp()
 
@@ -44,7 +44,7 @@ def test_a_raising_client_becomes_an_error_reply_to_its_question(grid):
     message = Message(m.pack(config={}), dst_node_id=5, message_type="query.fail")
     (reply,) = grid.send_and_receive([message])
     assert reply.has_error()
-    assert (reply.error.code, reply.error.reason) == (CLIENT_RAISED, "ValueError: no luck")
+    assert (reply.error.code, reply.error.reason) == (m.CLIENT_RAISED, "ValueError: no luck")
     assert reply.metadata.reply_to_message_id == message.metadata.message_id
 
 

@@ -53,6 +53,7 @@ def test_the_server_needs_nothing_but_messages(small, tmp_path, cache, forbidden
     plain = run_embedded(config, tmp_path / "plain", cache)
 
     run = RunDir(tmp_path / "remote")
+    run.path.mkdir()
     run.open(config)
     count = prepare(config, run, cache)
     nodes = {k + 2: {"site": str(run.sites / f"site-{k}")} for k in range(count)}
@@ -63,13 +64,17 @@ def test_the_server_needs_nothing_but_messages(small, tmp_path, cache, forbidden
     from cofal.federation.server_app import app
 
     forbidden += [str(run.sites), str(cache)]
-    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={"run-dir": str(run.path), "sites": count})
+    context = Context(
+        run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={"run-dir": str(run.path), "sites": count}
+    )
     app(RemoteGrid(ours, {node: {} for node in nodes}), context)
     forbidden.clear()
     ours.send(None)
     child.join(30)
 
     for file in plain.path.glob("picks/*.json"):
-        assert [s["picks"] for s in read_json(file)["steps"]] == [s["picks"] for s in read_json(run.picks(file.stem))["steps"]]
+        assert [s["picks"] for s in read_json(file)["steps"]] == [
+            s["picks"] for s in read_json(run.picks(file.stem))["steps"]
+        ]
     assert plain.encoder.read_bytes() == run.encoder.read_bytes()
     assert [c["accuracy"] for c in read_json(plain.results)] == [c["accuracy"] for c in read_json(run.results)]

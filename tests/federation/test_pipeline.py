@@ -29,7 +29,10 @@ def finished(tmp_path_factory, cache):
 
 
 def picks_of(run):
-    return {file.stem: [step["picks"] for step in read_json(file)["steps"]] for file in sorted(run.path.glob("picks/*.json"))}
+    return {
+        file.stem: [step["picks"] for step in read_json(file)["steps"]]
+        for file in sorted(run.path.glob("picks/*.json"))
+    }
 
 
 def numbers_of(run):
@@ -37,7 +40,7 @@ def numbers_of(run):
 
 
 def test_results_are_a_list_of_cells(finished):
-    config, run = finished
+    _config, run = finished
     cells = read_json(run.results)
     assert len(cells) == (3 * 2 + 1) * 2
     for cell in cells:
@@ -51,7 +54,7 @@ def test_results_are_a_list_of_cells(finished):
 
 
 def test_every_track_keeps_its_budgets_and_repeats_nothing(finished):
-    config, run = finished
+    _config, run = finished
     for steps in picks_of(run).values():
         flat = list(itertools.chain.from_iterable(steps))
         assert [len(step) for step in steps] == [6, 6]
@@ -84,7 +87,7 @@ def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
 
 
 def test_each_site_was_told_its_own_picks_only(finished):
-    config, run = finished
+    _config, run = finished
     for k in range(3):
         site = open_site(run.sites / f"site-{k}")
         own = set(site.train.ids)
@@ -116,7 +119,7 @@ def test_another_seed_gives_other_picks(small, tmp_path, cache, finished):
 
 
 def test_a_saved_encoder_skips_phase_one_and_gives_the_same_picks(small, tmp_path, cache, finished):
-    config, run = finished
+    _config, run = finished
     again = run_embedded(small(f"encoder.path={run.encoder}"), tmp_path / "again", cache)
     assert again.rounds() == []
     assert picks_of(again)["maxherding-central"] == picks_of(run)["maxherding-central"]
@@ -142,7 +145,9 @@ def test_a_frozen_public_encoder_stands_in_for_phase_one(small, tmp_path, cache)
     ],
 )
 def test_variants_run_to_their_end(small, tmp_path, cache, override):
-    run = run_embedded(small(override, "train.arch=resnet-tiny", "train.rounds=2", "pretrain.rounds=1"), tmp_path / "run", cache)
+    run = run_embedded(
+        small(override, "train.arch=resnet-tiny", "train.rounds=2", "pretrain.rounds=1"), tmp_path / "run", cache
+    )
     assert len(read_json(run.results)) == 6
 
 
@@ -156,7 +161,7 @@ def test_noise_reaches_the_server_and_only_noise(small, tmp_path, cache):
 
 
 def test_labels_known_from_the_start_are_not_asked_again_but_trained_on(small, tmp_path, cache, finished):
-    config, run = finished
+    _config, run = finished
     first = [pick["id"] for pick in picks_of(run)["maxherding-central"][0]]
     images = ImageSet.open(open_site(run.sites / "site-0").settings.images)
     known = tmp_path / "known.csv"
@@ -170,7 +175,7 @@ def test_labels_known_from_the_start_are_not_asked_again_but_trained_on(small, t
 
 
 def test_the_saved_encoder_is_the_one_that_embedded(finished):
-    config, run = finished
+    _config, run = finished
     from cofal.learning.embed import embed
 
     site = open_site(run.sites / "site-1")

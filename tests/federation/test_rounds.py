@@ -1,4 +1,4 @@
-"""Federated rounds: the average is the weighted mean of all state, whatever the order of answers; every strategy resumes."""
+"""Federated rounds: the weighted mean of all state, whatever the order of answers; every strategy resumes."""
 
 import random
 from dataclasses import replace
@@ -60,12 +60,23 @@ def fleet(names=tuple(SIZES), grid=ShufflingGrid):
 
 def run(strategy, tmp_path, rounds=3, names=tuple(SIZES), **hooks):
     return train_rounds(
-        fleet(names), strategy, ARRAYS, rounds=rounds, config=lambda number: {}, checkpoint=tmp_path / "c.safetensors", **hooks
+        fleet(names),
+        strategy,
+        ARRAYS,
+        rounds=rounds,
+        config=lambda number: {},
+        checkpoint=tmp_path / "c.safetensors",
+        **hooks,
     )
 
 
-OPTIONS = {"krum": {"num_malicious_nodes": 1}, "multikrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3},
-           "bulyan": {"num_malicious_nodes": 1}, "fedprox": {"proximal_mu": 0.1}, "fedavgm": {"server_momentum": 0.5}}  # fmt: skip
+OPTIONS = {
+    "krum": {"num_malicious_nodes": 1},
+    "multikrum": {"num_malicious_nodes": 1, "num_nodes_to_select": 3},
+    "bulyan": {"num_malicious_nodes": 1},
+    "fedprox": {"proximal_mu": 0.1},
+    "fedavgm": {"server_momentum": 0.5},
+}
 
 
 def test_fedavg_is_the_weighted_mean_of_all_state(tmp_path):

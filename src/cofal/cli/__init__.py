@@ -1,4 +1,4 @@
-"""The `cofal` command: one file a command group; every failure a person can cause or meet ends as one line on stderr."""
+"""The `cofal` command: one file a command group; every failure ends as one line on stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from cofal.errors import CofalError
 
 app = typer.Typer(
     name="cofal",
-    help="Which few images should each site of a federation label? Learn a shared encoder, pick, label at the site, train together.",
+    help="Which few images should each site of a federation label? "
+    "Learn a shared encoder, pick, label at the site, train together.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

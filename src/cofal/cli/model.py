@@ -10,15 +10,21 @@ import typer
 from cofal.cli import app
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)]
-TrackName = Annotated[str, typer.Option(help="Whose classifier, e.g. maxherding-central. Default: the most accurate one.")]
+TrackName = Annotated[
+    str, typer.Option(help="Whose classifier, e.g. maxherding-central. Default: the most accurate one.")
+]
 
 
 @app.command("predict")
 def predict_command(
     run: RunFolder,
-    images: Annotated[list[Path], typer.Argument(help="Image files, folders of images, or .npy arrays (n, h, w, c) uint8.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Image files, folders of images, or .npy arrays (n, h, w, c) uint8.")
+    ],
     track: TrackName = "",
-    out: Annotated[Path | None, typer.Option(help="CSV to write: image,label,probability. Default: a table on the terminal.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV to write: image,label,probability. Default: a table on the terminal.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON lines instead of a table.")] = False,
 ) -> None:
     """Classify images with the model of a finished run.
@@ -39,7 +45,10 @@ def predict_command(
     for names, batch in read_images(images, predictor):
         scores = predictor.probabilities(batch)
         best = scores.argmax(axis=1)
-        rows += [(name, predictor.classes[k], float(scores[i, k])) for i, (name, k) in enumerate(zip(names, best, strict=True))]
+        rows += [
+            (name, predictor.classes[k], float(scores[i, k]))
+            for i, (name, k) in enumerate(zip(names, best, strict=True))
+        ]
     if out is not None:
         with atomic(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -74,6 +83,8 @@ def export_command(
 
     predictor = load_predictor(run, track)
     if not isinstance(predictor.encoder, ResNet):
-        raise UserError(f"{predictor.track} in {run} has no encoder of cofal's own under its head; only those can be exported")
+        raise UserError(
+            f"{predictor.track} in {run} has no encoder of cofal's own under its head; only those can be exported"
+        )
     export_onnx(predictor.encoder, predictor.model, predictor.classes, out)
     print(f"{predictor.track} in {out}")

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 @app.command("run")
 def run_command(
-    config: Annotated[str, typer.Argument(help="A TOML file, or the name of a preset (see --list).", show_default=False)] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; the same folder again goes on where it stopped. Default: runs/NAME.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. --set clients.count=2.")] = None,
+    config: Annotated[
+        str, typer.Argument(help="A TOML file, or the name of a preset (see --list).", show_default=False)
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run; the same folder again goes on where it stopped. Default: runs/NAME."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one value, e.g. --set clients.count=2."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the presets and stop.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")] = False,
 ) -> None:
@@ -42,7 +50,9 @@ def run_command(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same folder again goes on where it stopped.")] = Path("demo"),
+    out: Annotated[
+        Path, typer.Option(help="Folder of the run; the same folder again goes on where it stopped.")
+    ] = Path("demo"),
     json_: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")] = False,
 ) -> None:
     """The whole pipeline in about a minute: scikit-learn's digits, four alike clients, three selectors, a report.

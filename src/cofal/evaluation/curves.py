@@ -27,7 +27,7 @@ def mean_height(budgets: Sequence[float], accuracies: Sequence[float]) -> float:
 
 
 def coordination_gap(budgets: Sequence[float], central: Sequence[float], per_client: Sequence[float]) -> float:
-    """100 (AUC_central - AUC_per-client) / AUC_central, in percent: what choosing alone loses; negative where it wins."""
+    """100 (AUC_central - AUC_per-client) / AUC_central, in percent; negative where choosing alone wins."""
     whole = mean_height(budgets, central)
     if whole <= 0:
         raise UserError("the central curve has no area; its accuracies are all zero")

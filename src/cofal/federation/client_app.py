@@ -1,4 +1,4 @@
-"""The client's side of every phase: handlers that open the site, call an algorithm, and pack the answer. No algorithm lives here."""
+"""The client's side of every phase: handlers that open the site, call an algorithm, pack the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from flwr.clientapp import ClientApp
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
 from cofal.federation import models
-from cofal.federation.grid import CLIENT_RAISED
 from cofal.federation.site import Site, open_site
 from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
@@ -41,7 +40,8 @@ def answers(handler: Handler) -> Callable[[Message, Context], Message]:
             site = open_site(str(context.node_config["site"]))
             content = handler(site, m.arrays_of(message.content), m.config_of(message.content))
         except CofalError as error:
-            return Message(Error(CLIENT_RAISED, str(error)), reply_to=message)
+            code = m.REFUSED if isinstance(error, UserError) else m.CLIENT_RAISED
+            return Message(Error(code, str(error)), reply_to=message)
         return Message(content, reply_to=message)
 
     return wrapped
@@ -61,7 +61,7 @@ def describe(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
 @app.query("embed")
 @answers
 def embed_images(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
-    """Embed all images with the given (or the site's own frozen) encoder; share them raw, perturbed, or keep them here."""
+    """Embed all images with the given (or the site's own frozen) encoder; share them or keep them here."""
     digest = str(config["digest"])
     if not site.has_embeddings(digest):
         encoder = _encoder(site, arrays, json.loads(str(config["model"])), digest)
@@ -83,7 +83,7 @@ def embed_images(site: Site, arrays: dict[str, np.ndarray], config: dict[str, An
 @app.query("pick")
 @answers
 def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
-    """Per-client selection: the same selector, on this site's embeddings alone. `asked` holds the picks before this step."""
+    """Per-client selection: the same selector on this site alone. `asked` holds the picks before this step."""
     taken = site.positions([*site.settings.known_labels, *config["asked"]])
     picks = select(
         [site.embeddings(str(config["digest"]))],
@@ -110,7 +110,7 @@ def assign(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) ->
 @app.train()
 @answers
 def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
-    """One round of local training of the job's model; the reply carries all its state and the number of samples behind it."""
+    """One round of local training; the reply carries all of the model's state and the number of samples behind it."""
     job, track = str(config["job"]), str(config["track"])
     model = models.rebuild(json.loads(str(config["model"])), arrays)
     options = {
@@ -128,7 +128,12 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
         views = make_views(str(config["views"]), size, channels)
         examples = len(site.train.ids)
         loss = train_simclr(
-            model, site.train.images, views=views, temperature=float(config["temperature"]), device=site.settings.device, **options
+            model,
+            site.train.images,
+            views=views,
+            temperature=float(config["temperature"]),
+            device=site.settings.device,
+            **options,
         )
     else:
         rows, labels = site.labelled(track)
@@ -137,7 +142,9 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
             loss = train_head(model, site.embeddings(str(config["digest"]))[rows], labels, **options)
         else:
             augment = make_augmentation(str(config["views"]), size, channels)
-            loss = train_classifier(model, site.train.images[rows], labels, augment=augment, device=site.settings.device, **options)
+            loss = train_classifier(
+                model, site.train.images[rows], labels, augment=augment, device=site.settings.device, **options
+            )
     return m.pack(arrays=state_to_arrays(model), metrics={m.EXAMPLES: examples, "loss": float(loss)})
 
 
@@ -153,7 +160,9 @@ def evaluate(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
     if description["kind"] == "image":
         probabilities = classify(model, site.test.images, device=site.settings.device)
     else:
-        encoder_arrays = {key.removeprefix("encoder/"): value for key, value in arrays.items() if key.startswith("encoder/")}
+        encoder_arrays = {
+            key.removeprefix("encoder/"): value for key, value in arrays.items() if key.startswith("encoder/")
+        }
         encoder = _encoder(site, encoder_arrays, json.loads(str(config["encoder"])), str(config["digest"]))
         probabilities = predict_proba(model, embed(encoder, site.test.images, device=site.settings.device))
     correct = int((probabilities.argmax(axis=1) == site.test.labels).sum())
@@ -167,5 +176,7 @@ def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, A
     if not site.settings.frozen:
         raise UserError(f"site {site.name} has no public encoder; name one in its settings")
     if models.frozen_digest(site.settings.frozen) != digest:
-        raise UserError(f"site {site.name} has another public encoder than the server; install the same file at every site")
+        raise UserError(
+            f"site {site.name} has another public encoder than the server; install the same file at every site"
+        )
     return load_frozen(site.settings.frozen)

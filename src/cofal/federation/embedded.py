@@ -1,4 +1,4 @@
-"""The embedded engine's set-up: a data set dealt out to simulated sites on disk, and the same two apps run in this process."""
+"""The embedded engine's set-up: simulated sites on disk, and the two apps run in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ def prepare(config: Config, run: RunDir, cache: Path) -> int:
     train, test = read(config.data, cache)
     rng = generator(config.seed, "partition")
     parts = partition(
-        train.labels, config.clients.count, split=config.clients.split, alpha=config.clients.alpha, groups=train.groups, rng=rng
+        train.labels,
+        config.clients.count,
+        split=config.clients.split,
+        alpha=config.clients.alpha,
+        groups=train.groups,
+        rng=rng,
     )
     names = _names(train, parts, config)
     known = _known(config, train)
@@ -74,25 +79,31 @@ def prepare(config: Config, run: RunDir, cache: Path) -> int:
 
 
 def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> RunDir:
-    """One run from its configuration, in this process: prepare the sites, then call the ServerApp over an in-process Grid."""
+    """One run in this process: prepare the sites, then call the ServerApp over an in-process Grid."""
     # Imported here: a deployment's server imports neither the sites nor this module, and `prepare` needs no torch.
     from cofal.federation.client_app import app as client_app
     from cofal.federation.server_app import app as server_app
 
     run = RunDir(folder)
-    run.open(config)
-    count = prepare(config, run, cache or default_cache())
-    nodes = {number + 2: {"site": str(site.parent)} for number, site in enumerate(sorted(run.sites.glob("*/site.json")))}
-    grid = InProcessGrid(client_app, nodes)
-    context = Context(
-        run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={"run-dir": str(run.path), "sites": count}
-    )
-    server_app(grid, context)
+    with run.alone():
+        run.open(config)
+        count = prepare(config, run, cache or default_cache())
+        nodes = {
+            number + 2: {"site": str(site.parent)} for number, site in enumerate(sorted(run.sites.glob("*/site.json")))
+        }
+        context = Context(
+            run_id=1,
+            node_id=1,
+            node_config={},
+            state=RecordDict(),
+            run_config={"run-dir": str(run.path), "sites": count},
+        )
+        server_app(InProcessGrid(client_app, nodes), context)
     return run
 
 
 def _names(train: ImageSet, parts: list[np.ndarray], config: Config) -> list[str]:
-    """site-0, site-1, ... with leading zeros, so that the order of names is the order of parts; a natural split keeps its names."""
+    """A natural split keeps its names; else site-0, site-1, ..., zero-padded so that names sort as the parts do."""
     if config.clients.split == "by-column" and train.groups is not None:
         safe = ["".join(c if c.isalnum() or c in "-_" else "-" for c in train.groups[rows[0]]) for rows in parts]
         if len(set(safe)) == len(safe) and all(safe):
@@ -108,9 +119,14 @@ def _known(config: Config, train: ImageSet) -> set[str]:
     label = dict(zip(train.ids, train.labels, strict=True))
     for sample, text in known.items():
         if sample not in label:
-            raise UserError(f"{config.clients.labeled} names {sample!r}, which is not in the training set; remove that line")
+            raise UserError(
+                f"{config.clients.labeled} names {sample!r}, which is not in the training set; remove that line"
+            )
         if label[sample] >= 0 and train.classes[label[sample]] != text:
-            raise UserError(f"{config.clients.labeled} says {sample!r} is {text!r}, the data set says {train.classes[label[sample]]!r}")
+            raise UserError(
+                f"{config.clients.labeled} says {sample!r} is {text!r}, "
+                f"the data set says {train.classes[label[sample]]!r}; correct one of them"
+            )
     return set(known)
 
 

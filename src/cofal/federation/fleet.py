@@ -1,4 +1,4 @@
-"""The server's view of its clients: sites by name, one question at a time to all or some, answers in a fixed order, bytes counted."""
+"""The server's view of its clients: sites by name, questions, answers in a fixed order, bytes counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from cofal.errors import CofalError, EnvironmentFault, UserError
@@ -40,7 +40,7 @@ class Traffic:
 
 @dataclass
 class Fleet:
-    """The connected sites. Everything is keyed and ordered by site name: node ids are random and answers come in any order."""
+    """The connected sites, keyed and ordered by name: node ids are random and answers come in any order."""
 
     grid: Grid
     timeout: float
@@ -59,9 +59,13 @@ class Fleet:
             if time.monotonic() > deadline:
                 if len(nodes) >= enough:
                     break
-                raise EnvironmentFault(f"{len(nodes)} of {expected} sites connected within {timeout:.0f} s; start the others and try again")
+                raise EnvironmentFault(
+                    f"{len(nodes)} of {expected} sites connected within {timeout:.0f} s; start the others and try again"
+                )
             time.sleep(1)
-        for reply in fleet._exchange([Message(m.pack(config={}), dst_node_id=node, message_type=m.DESCRIBE) for node in nodes]):
+        for reply in fleet._exchange(
+            [Message(m.pack(config={}), dst_node_id=node, message_type=m.DESCRIBE) for node in nodes]
+        ):
             if reply.has_error():
                 raise UserError(f"a site failed to start: {reply.error.reason}")
             said, numbers = m.config_of(reply.content), m.metrics_of(reply.content)
@@ -87,8 +91,11 @@ class Fleet:
         return list(self.members)
 
     def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
-        """Send each named site its content; the answers by name, in name order. A site that fails ends the phase by name."""
-        outgoing = [Message(content, dst_node_id=self.members[name].node, message_type=kind) for name, content in contents.items()]
+        """Send each named site its content; the answers by name, sorted. A site that fails ends the phase by name."""
+        outgoing = [
+            Message(content, dst_node_id=self.members[name].node, message_type=kind)
+            for name, content in contents.items()
+        ]
         answers = self.accept(self._exchange(outgoing), asked=list(contents))
         return {name: reply.content for name, reply in answers.items()}
 
@@ -98,18 +105,21 @@ class Fleet:
     def accept(self, replies: list[Message], asked: list[str]) -> dict[str, Message]:
         """Good replies by site name, sorted; raises when a site failed or too few answered."""
         names = {member.node: name for name, member in self.members.items()}
-        good, failed = {}, {}
+        good: dict[str, Message] = {}
+        failed: dict[str, Error] = {}
         for reply in replies:
             name = names.get(reply.metadata.src_node_id, f"node {reply.metadata.src_node_id}")
             if reply.has_error():
-                failed[name] = reply.error.reason
+                failed[name] = reply.error
             else:
                 good[name] = reply
         missing = [name for name in asked if name not in good]
         if missing:
-            told = "; ".join(f"{name}: {failed.get(name, 'no answer')}" for name in missing)
+            told = "; ".join(f"{name}: {failed[name].reason if name in failed else 'no answer'}" for name in missing)
             if self.min_clients is None or len(good) < min(self.min_clients, len(asked)):
-                raise CofalError(f"{len(missing)} of {len(asked)} sites failed: {told}")
+                refused = all(name in failed and failed[name].code == m.REFUSED for name in missing)
+                kind = UserError if refused else CofalError
+                raise kind(f"{len(missing)} of {len(asked)} sites failed: {told}")
             log.warning("going on without %s", told)
         return dict(sorted(good.items()))
 

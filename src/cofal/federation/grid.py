@@ -1,4 +1,4 @@
-"""The embedded engine: a Flower Grid that calls the ClientApp in this process, one client after the other; no sockets, no processes."""
+"""The embedded engine: a Flower Grid that calls the ClientApp in this process, client after client."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity  # private: Message() reads its run, node and task ids from here
 
-CLIENT_RAISED = 2  # Flower's code for an exception inside a ClientApp
+from cofal.federation.messages import CLIENT_RAISED
+
 _SERVER_NODE, _RUN = 1, 1
 
 
 class InProcessGrid(Grid):
-    """Delivers every message at once by a direct call; one such grid a process at a time, since Flower keeps the ids class-wide."""
+    """Delivers by a direct call. One such grid a process at a time, since Flower keeps the ids class-wide."""
 
     def __init__(self, client_app: ClientApp, nodes: Mapping[int, UserConfig], run_config: UserConfig | None = None):
         self._app = client_app
         self._contexts = {
-            node: Context(run_id=_RUN, node_id=node, node_config=dict(config), state=RecordDict(), run_config=dict(run_config or {}))
+            node: Context(
+                run_id=_RUN,
+                node_id=node,
+                node_config=dict(config),
+                state=RecordDict(),
+                run_config=dict(run_config or {}),
+            )
             for node, config in nodes.items()
         }
         self._run = Run.create_empty(_RUN)

@@ -1,4 +1,4 @@
-"""What crosses the line between server and clients: record names, message types, and the packing of plain values into Flower records."""
+"""What crosses the line between server and clients: record names, message types, packing into Flower records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 # The weight of a reply in an average.
 EXAMPLES = "num-examples"
 
+# Codes of error replies: Flower's own for an exception in a ClientApp, and ours for a request the site refuses.
+CLIENT_RAISED, REFUSED = 2, 1002
+
 # Message types. Flower's strategies send plain "train" and "evaluate"; `config["job"]` says what to train or evaluate.
 TRAIN, EVALUATE = "train", "evaluate"
 DESCRIBE = "query.describe"  # who are you, how many samples, which classes
@@ -27,7 +30,7 @@ def pack(
     config: Mapping[str, Any] | None = None,
     metrics: Mapping[str, float | int] | None = None,
 ) -> RecordDict:
-    """Plain values as Flower records. Config values that Flower cannot carry (lists of lists, dicts, None) go as JSON by the caller."""
+    """Plain values as Flower records; config values that Flower cannot carry (nested ones) go as JSON text."""
     content = RecordDict()
     if arrays is not None:
         content[ARRAYS] = to_arrayrecord(arrays)

@@ -50,12 +50,14 @@ def build(description: Description, generator: torch.Generator) -> nn.Module:
     if kind == "head":
         return build_head(int(description["d"]), int(description["hidden"]), int(description["classes"]), generator)
     if kind == "image":
-        return build_classifier(str(description["arch"]), int(description["channels"]), int(description["classes"]), generator)
+        return build_classifier(
+            str(description["arch"]), int(description["channels"]), int(description["classes"]), generator
+        )
     raise UserError(f"cannot build a model of kind {kind!r}; known: simclr, encoder, head, image")
 
 
 def rebuild(description: Description, arrays: Mapping[str, np.ndarray]) -> nn.Module:
-    """The described model with the given state. The module is reused by the next call: its state is all it carries over."""
+    """The described model with the given state; the module is reused, state and all, by the next call."""
     model = _skeleton(to_json(dict(description)))
     arrays_to_state(model, arrays)
     return model

@@ -1,4 +1,4 @@
-"""Federated rounds: one loop for every phase that trains, around any Flower strategy, with a checkpoint to go on from."""
+"""Federated rounds: one loop for every phase that trains, around any Flower strategy, with checkpoints."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def train_rounds(
 ) -> Arrays:
     """Run rounds 1..`rounds` from `arrays`, or go on from `checkpoint`; returns the final arrays.
 
-    `config(r)` is what the clients are told in round r. `on_round(r, arrays, metrics)` sees every finished round before its
-    checkpoint is written, `on_resume(last)` the round a checkpoint holds. Bits do not depend on the order of the answers.
+    `config(r)` is what the clients are told in round r. `on_round(r, arrays, metrics)` sees every finished round before
+    its checkpoint is written, `on_resume(last)` the round a checkpoint holds. Bits do not depend on the order of answers.
     """
     done = 0
     if checkpoint.exists():
@@ -80,11 +80,17 @@ def train_rounds(
     for number in range(done + 1, rounds + 1):
         if hasattr(strategy, "current_arrays"):
             strategy.current_arrays = None  # taken anew from what is sent, so that a resumed run computes the same bits
-        outgoing = strategy.configure_train(number, m.to_arrayrecord(arrays), ConfigRecord(dict(config(number))), fleet.grid)
-        replies = [reply for reply in fleet.exchange_round(list(outgoing)) if m.metrics_of(reply.content)[m.EXAMPLES] > 0]
+        outgoing = strategy.configure_train(
+            number, m.to_arrayrecord(arrays), ConfigRecord(dict(config(number))), fleet.grid
+        )
+        replies = [
+            reply for reply in fleet.exchange_round(list(outgoing)) if m.metrics_of(reply.content)[m.EXAMPLES] > 0
+        ]
         if not replies:
             raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
-        buffers = _mean_buffers([(r.content.array_records[m.ARRAYS], m.metrics_of(r.content)[m.EXAMPLES]) for r in replies])
+        buffers = _mean_buffers(
+            [(r.content.array_records[m.ARRAYS], m.metrics_of(r.content)[m.EXAMPLES]) for r in replies]
+        )
         merged, metrics = strategy.aggregate_train(number, replies)
         if merged is None:
             raise CofalError(f"round {number} could not be aggregated; see the log")
@@ -101,18 +107,20 @@ def _plain(record: ArrayRecord) -> Arrays:
 
 
 def _mean_buffers(states: list[tuple[ArrayRecord, float]]) -> Arrays:
-    """BatchNorm statistics, always by the weighted mean: a server optimiser or a vote makes no sense for a running variance."""
+    """BatchNorm statistics by the weighted mean: no server optimiser or vote makes sense for a running variance."""
     names = [name for name in states[0][0] if name.rpartition(".")[2] in _BUFFERS]
     total = sum(weight for _, weight in states)
     return {
-        name: np.asarray(sum(record[name].numpy().astype(np.float64) * (weight / total) for record, weight in states)) for name in names
+        name: np.asarray(sum(record[name].numpy().astype(np.float64) * (weight / total) for record, weight in states))
+        for name in names
     }
 
 
 def _cast(arrays: Arrays, kinds: Mapping[str, np.dtype]) -> Arrays:
     """Back to the model's own types; averaged counters are rounded."""
     return {
-        name: (np.rint(arrays[name]) if np.issubdtype(kind, np.integer) else arrays[name]).astype(kind) for name, kind in kinds.items()
+        name: (np.rint(arrays[name]) if np.issubdtype(kind, np.integer) else arrays[name]).astype(kind)
+        for name, kind in kinds.items()
     }
 
 

@@ -52,5 +52,9 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
             results.append(train_cell(fleet, config, run, encoder, shared.dimension, examiner, cell))
             shown.advance(f"{track.name} {total}: {100 * results[-1]['accuracy']:.1f} %")
     write_json(run.results, results)
-    run.note(encoder=encoder.digest, share=shared.share, traffic={phase: asdict(each) for phase, each in fleet.traffic.items()})
+    run.note(
+        encoder=encoder.digest,
+        share=shared.share,
+        traffic={phase: asdict(each) for phase, each in fleet.traffic.items()},
+    )
     return results

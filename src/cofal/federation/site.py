@@ -1,4 +1,4 @@
-"""A client's own folder: its images, its embeddings, what it was asked and the labels it knows. The server never opens one."""
+"""A client's own folder: images, embeddings, what it was asked, the labels it knows. The server never opens one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Site:
         return self._asked[track]
 
     def labelled(self, track: str) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (m,) and labels (m,) of the samples whose label is known in `track`: known from the start, then answered."""
+        """Rows (m,) and labels (m,) of the samples whose label is known in `track`."""
         if track not in self._examples:
             ids = [*self.settings.known_labels]
             if self.settings.oracle:

@@ -12,7 +12,7 @@ _ROWS = 8192  # rows perturbed at a time, so that a large set needs no second co
 
 
 def noise_scale(epsilon: float) -> float:
-    """sigma, the root-mean-square length of the tangent noise that moves a unit vector by `epsilon` after normalisation.
+    """sigma, the root-mean-square length of tangent noise that moves a unit vector by `epsilon` after normalisation.
 
     From epsilon^2 = 2 - 2 / sqrt(1 + sigma^2), for 0 <= epsilon < sqrt(2).
     """

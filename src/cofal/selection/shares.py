@@ -16,7 +16,9 @@ def divide(total: int, weights: Sequence[float], capacity: Sequence[int]) -> lis
     first), so the split of a larger total contains that of a smaller one: cumulative budgets stay cumulative.
     """
     if total > sum(room for room, weight in zip(capacity, weights, strict=True) if weight > 0):
-        raise UserError(f"budget {total} is above what the clients can offer ({list(capacity)} samples); lower the budget")
+        raise UserError(
+            f"budget {total} is above what the clients can offer ({list(capacity)} samples); lower the budget"
+        )
     weight = np.asarray(weights, dtype=np.float64)
     room = np.asarray(capacity, dtype=np.int64)
     seats = np.zeros(len(weight), dtype=np.int64)

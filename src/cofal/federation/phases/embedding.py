@@ -72,6 +72,8 @@ def _share(config: Config) -> str:
 
 def _check(name: str, rows: np.ndarray, samples: int) -> None:
     if rows.ndim != 2 or len(rows) != samples or rows.dtype != np.float32:
-        raise UserError(f"site {name} sent embeddings of shape {rows.shape} {rows.dtype} for {samples} samples; it must embed again")
+        raise UserError(
+            f"site {name} sent embeddings of shape {rows.shape} {rows.dtype} for {samples} samples; it must embed again"
+        )
     if not np.isfinite(rows).all():
         raise UserError(f"site {name} sent embeddings with NaN or infinite values; check its encoder and images")

@@ -38,11 +38,11 @@ class Encoder:
 
 
 def pretrain(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None) -> Encoder:
-    """The encoder of this run: public, saved, or trained here round by round; ends with `encoder.safetensors` in the run."""
+    """The encoder of this run: public, saved, or trained here; the latter two end as `encoder.safetensors`."""
     if config.encoder.frozen:
         network = load_frozen(config.encoder.frozen)
         return Encoder(models.frozen_digest(config.encoder.frozen), network, {}, {"kind": "frozen"})
-    height, width, channels = next(iter(fleet.members.values())).image_shape
+    height, _width, channels = next(iter(fleet.members.values())).image_shape
     if config.encoder.path and not run.encoder.exists():
         given = load_encoder(config.encoder.path)
         if given.channels != channels:
@@ -77,8 +77,17 @@ def _train(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None, cha
 
     def finished_round(number: int, arrays: dict[str, np.ndarray], metrics: dict[str, Any]) -> None:
         nonlocal clock
-        line: dict[str, Any] = {"job": JOB, "round": number, "loss": metrics["loss"], "seconds": time.monotonic() - clock}
-        if settings.probe_every and test is not None and (number % settings.probe_every == 0 or number == settings.rounds):
+        line: dict[str, Any] = {
+            "job": JOB,
+            "round": number,
+            "loss": metrics["loss"],
+            "seconds": time.monotonic() - clock,
+        }
+        if (
+            settings.probe_every
+            and test is not None
+            and (number % settings.probe_every == 0 or number == settings.rounds)
+        ):
             arrays_to_state(model, arrays)
             line["knn"] = probe(model.encoder, test, config.engine.device)
         run.log_round(**line)

@@ -56,19 +56,33 @@ def _listed(shares: list[int], fleet: Fleet) -> list[int]:
     from cofal.errors import UserError
 
     if len(shares) != len(fleet.names):
-        raise UserError(f"selection.shares = {shares} lists {len(shares)} sites, but {len(fleet.names)} take part: {fleet.names}")
+        raise UserError(
+            f"selection.shares = {shares} lists {len(shares)} sites, but {len(fleet.names)} take part: {fleet.names}"
+        )
     return shares
 
 
 def select_step(
-    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, shared: Shared, track: Track, step: int, budgets: list[dict[str, int]]
+    fleet: Fleet,
+    config: Config,
+    run: RunDir,
+    encoder: Encoder,
+    shared: Shared,
+    track: Track,
+    step: int,
+    budgets: list[dict[str, int]],
 ) -> list[dict[str, Any]]:
-    """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read from the run."""
+    """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read back."""
     file = run.picks(track.name)
-    record = read_json(file) if file.exists() else {"method": track.method, "coordination": track.coordination, "steps": []}
+    record = (
+        read_json(file) if file.exists() else {"method": track.method, "coordination": track.coordination, "steps": []}
+    )
     done: list[dict[str, Any]] = record["steps"]
     if len(done) <= step:
-        asked = {name: [pick["id"] for each in done for pick in each["picks"] if pick["client"] == name] for name in fleet.names}
+        asked = {
+            name: [pick["id"] for each in done for pick in each["picks"] if pick["client"] == name]
+            for name in fleet.names
+        }
         wanted = {name: budgets[step][name] - len(asked[name]) for name in fleet.names}
         seed = int(generator(config.seed, "select", config.selection.budgets[step]).integers(2**31))
         clock = time.monotonic()
@@ -91,7 +105,13 @@ def _params(config: Config, method: str) -> dict[str, Any]:
 
 
 def _central(
-    config: Config, fleet: Fleet, shared: Shared, method: str, asked: dict[str, list[str]], wanted: dict[str, int], seed: int
+    config: Config,
+    fleet: Fleet,
+    shared: Shared,
+    method: str,
+    asked: dict[str, list[str]],
+    wanted: dict[str, int],
+    seed: int,
 ) -> list[tuple[str, str]]:
     """The server picks over the union of what the sites shared."""
     picks = select(
@@ -107,12 +127,20 @@ def _central(
 
 
 def _per_client(
-    config: Config, fleet: Fleet, encoder: Encoder, method: str, asked: dict[str, list[str]], wanted: dict[str, int], seed: int
+    config: Config,
+    fleet: Fleet,
+    encoder: Encoder,
+    method: str,
+    asked: dict[str, list[str]],
+    wanted: dict[str, int],
+    seed: int,
 ) -> list[tuple[str, str]]:
     """Every site picks alone; the first picks of all sites come before the second ones."""
     told = {"digest": encoder.digest, "method": method, "seed": seed, "params": m.to_json(_params(config, method))}
     contents = {
-        name: m.pack(config={**told, "asked": asked[name], "budget": count}) for name, count in wanted.items() if count > 0
+        name: m.pack(config={**told, "asked": asked[name], "budget": count})
+        for name, count in wanted.items()
+        if count > 0
     }
     replies = fleet.ask(m.PICK, contents)
     lists = {name: list(m.config_of(reply)["ids"]) for name, reply in replies.items()}

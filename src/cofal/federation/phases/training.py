@@ -16,10 +16,10 @@ from cofal.federation.fleet import Fleet
 from cofal.federation.phases.pretrain import Encoder
 from cofal.federation.rounds import make_strategy, train_rounds
 from cofal.files import read_json, write_json
+from cofal.learning.classifier import classify
 from cofal.learning.embed import embed
 from cofal.learning.head import predict_proba
 from cofal.learning.simclr import cosine_lr
-from cofal.learning.classifier import classify
 from cofal.learning.state import save_arrays, state_to_arrays
 from cofal.rng import torch_generator
 from cofal.rundir import RunDir
@@ -53,7 +53,11 @@ class Examiner:
     def _by_sites(self, description: models.Description, arrays: dict[str, np.ndarray]) -> float:
         """Federated evaluation: every site counts on its own test images; the counts are added."""
         self.fleet.phase = "evaluate"
-        told = {"model": m.to_json(dict(description)), "encoder": m.to_json(self.encoder.model), "digest": self.encoder.digest}
+        told = {
+            "model": m.to_json(dict(description)),
+            "encoder": m.to_json(self.encoder.model),
+            "digest": self.encoder.digest,
+        }
         holders = [name for name, member in self.fleet.members.items() if member.test_samples]
         merged = {**{f"model/{key}": value for key, value in arrays.items()}}
         if description["kind"] == "head":
@@ -63,7 +67,9 @@ class Examiner:
         return sum(int(each["correct"]) for each in counts) / sum(int(each[m.EXAMPLES]) for each in counts)
 
 
-def accuracy(description: models.Description, arrays: dict[str, np.ndarray], inputs: np.ndarray, labels: np.ndarray) -> float:
+def accuracy(
+    description: models.Description, arrays: dict[str, np.ndarray], inputs: np.ndarray, labels: np.ndarray
+) -> float:
     """Share of `inputs` (embeddings for a head, images for an image network) whose most probable class is the label."""
     model = models.rebuild(description, arrays)
     probabilities = classify(model, inputs) if description["kind"] == "image" else predict_proba(model, inputs)
@@ -71,7 +77,13 @@ def accuracy(description: models.Description, arrays: dict[str, np.ndarray], inp
 
 
 def train_cell(
-    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, dimension: int, examiner: Examiner, cell: dict[str, Any]
+    fleet: Fleet,
+    config: Config,
+    run: RunDir,
+    encoder: Encoder,
+    dimension: int,
+    examiner: Examiner,
+    cell: dict[str, Any],
 ) -> dict[str, Any]:
     """Train and evaluate one classifier on embeddings of `dimension`, or on images; a finished cell is read back.
 

@@ -1,0 +1,137 @@
+"""A user's mistake: one line on stderr, exit status 2, nothing half-written. The machine's fault: exit 1."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cofal.cli import main
+from conftest import SMALL
+
+FAST = [*SMALL, "pretrain.rounds=1", "train.rounds=1"]
+
+
+@pytest.fixture
+def cofal(monkeypatch, capsys, cache):
+    """Call the command line in this process: (exit status, stdout, stderr)."""
+    monkeypatch.setenv("COFAL_CACHE", str(cache))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["cofal", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            status = exit_.code or 0
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+def settings(*overrides):
+    return [part for item in [*FAST, *overrides] for part in ("--set", item)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["clients.count=0"], ["clients.count", "0"]),
+        (["clients.split=dirichlet", "clients.alpha=0"], ["clients.alpha", "0"]),
+        (["clients.split=dirichlet", "clients.alpha=-0.5"], ["-0.5"]),
+        (["selection.budgets=[900]"], ["900"]),
+        (["clients.count=500"], ["500"]),
+        (["data.source=parquet", "data.path=nowhere"], ["nowhere"]),
+        (["data.source=parquet"], ["data.path"]),
+        (["clients.split=by-column"], ["column"]),
+        (["encoder.path=nowhere.safetensors"], ["nowhere.safetensors"]),
+        (["encoder.frozen=no.such.module:x"], ["no.such.module"]),
+        (["pretrain.raunds=3"], ["raunds", "rounds"]),
+        (["clients.labeled=nowhere.csv"], ["nowhere.csv"]),
+        (["selection.shares=[1, 2]"], ["shares", "2", "3"]),
+        (["pretrain.strategy_options={mu = 1.0}"], ["mu"]),
+    ],
+)
+def test_a_mistake_in_the_configuration(cofal, tmp_path, overrides, words):
+    status, out, err = cofal("run", "digits", "--json", "--out", tmp_path / "run", *settings(*overrides))
+    assert status == 2, err
+    assert err.count("\n") == 1, err
+    assert err.startswith("cofal: ")
+    assert "Traceback" not in err
+    assert out == ""
+    for word in words:
+        assert word in err
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_nan_pixels_are_refused_by_name(cofal, tmp_path):
+    images = np.zeros((20, 8, 8), dtype=np.float32)
+    images[7, 1, 1] = np.nan
+    np.savez(tmp_path / "bad.npz", images=images, labels=np.arange(20) % 2)
+    overrides = ["data.source=npz", f"data.path={tmp_path / 'bad.npz'}"]
+    status, _, err = cofal("run", "digits", "--json", "--out", tmp_path / "run", *settings(*overrides))
+    assert status == 2
+    assert "7" in err
+    assert err.count("\n") == 1
+
+
+def test_a_folder_that_is_not_a_run_is_left_alone(cofal, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    status, _, err = cofal("run", "digits", "--json", "--out", tmp_path, *settings())
+    assert status == 2
+    assert "not empty" in err
+    assert sorted(file.name for file in tmp_path.iterdir()) in (["thesis.txt"], [".lock", "thesis.txt"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "nosuch.toml"], ["predict", "nowhere", "x.png"], ["export", "nowhere"]]
+)
+def test_missing_things(cofal, arguments):
+    status, _, err = cofal(*arguments)
+    assert status == 2
+    assert err.count("\n") == 1
+
+
+def test_help_teaches_every_command(cofal):
+    status, out, _ = cofal("--help")
+    assert status == 0
+    for command in ("demo", "run", "select", "predict", "export"):
+        assert command in out
+        status, text, _ = cofal(command, "--help")
+        assert status == 0
+        assert "Example" in text or command == "demo"
+
+
+def test_presets_are_listed(cofal):
+    status, out, _ = cofal("run", "--list", "--json")
+    assert status == 0
+    assert "cifar10-cpu" in out
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_the_machine_s_fault_and_leaves_no_part(tmp_path, cache):
+    """A real write that fails: the kernel lets no file grow beyond 100 kB, less than an encoder."""
+    code = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "from cofal.cli import main\n"
+        "main()\n"
+    )
+    arguments = ["run", "digits", "--json", "--out", str(tmp_path / "run"), *settings()]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=_environment(cache), timeout=120
+    )
+    assert done.returncode == 1, done.stderr
+    assert "cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+def _environment(cache):
+    import os
+
+    return {**os.environ, "COFAL_CACHE": str(cache)}
