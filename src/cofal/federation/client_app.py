@@ -113,7 +113,7 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
     """One round of local training; the reply carries all of the model's state and the number of samples behind it."""
     job, track = str(config["job"]), str(config["track"])
     model = models.rebuild(json.loads(str(config["model"])), arrays)
-    options = {
+    options: dict[str, Any] = {
         "epochs": int(config["local-epochs"]),
         "batch_size": int(config["batch-size"]),
         "lr": float(config["lr"]),

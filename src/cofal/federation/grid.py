@@ -20,7 +20,12 @@ _SERVER_NODE, _RUN = 1, 1
 class InProcessGrid(Grid):
     """Delivers by a direct call. One such grid a process at a time, since Flower keeps the ids class-wide."""
 
-    def __init__(self, client_app: ClientApp, nodes: Mapping[int, UserConfig], run_config: UserConfig | None = None):
+    def __init__(
+        self,
+        client_app: ClientApp,
+        nodes: Mapping[int, Mapping[str, bool | float | int | str]],
+        run_config: UserConfig | None = None,
+    ):
         self._app = client_app
         self._contexts = {
             node: Context(
@@ -75,9 +80,8 @@ class InProcessGrid(Grid):
         context = self._contexts[message.metadata.dst_node_id]
         TaskIdentity.node_id = context.node_id
         # Strategies send one RecordDict to all nodes; the copy keeps a client from changing what the next one gets.
-        received = Message(copy.deepcopy(message.content), metadata=message.metadata)
         try:
-            return self._app(received, context)
+            return self._app(copy.deepcopy(message), context)
         except Exception as error:  # as the deployed engine does: any client failure becomes an error reply
             return Message(Error(CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
         finally:

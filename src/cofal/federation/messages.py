@@ -71,9 +71,9 @@ def content_bytes(message: Message) -> int:
         return 0
     content = message.content
     total = sum(len(array.data) for record in content.array_records.values() for array in record.values())
-    for record in (*content.config_records.values(), *content.metric_records.values()):
-        total += sum(len(key) + _value_bytes(value) for key, value in record.items())
-    return total
+    texts = [dict(record) for record in content.config_records.values()]
+    texts += [dict(record) for record in content.metric_records.values()]
+    return total + sum(len(key) + _value_bytes(value) for text in texts for key, value in text.items())
 
 
 def _value_bytes(value: Any) -> int:

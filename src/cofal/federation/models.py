@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from cofal.errors import UserError
 from cofal.federation.messages import to_json
@@ -40,8 +39,8 @@ def image_model(arch: str, channels: int, classes: int) -> dict[str, Any]:
     return {"kind": "image", "arch": arch, "channels": channels, "classes": classes}
 
 
-def build(description: Description, generator: torch.Generator) -> nn.Module:
-    """A fresh model, its weights drawn from `generator`."""
+def build(description: Description, generator: torch.Generator) -> Any:
+    """A fresh module of the described kind, its weights drawn from `generator`."""
     kind = description.get("kind")
     if kind == "simclr":
         return build_simclr(str(description["arch"]), int(description["channels"]), generator)
@@ -56,7 +55,7 @@ def build(description: Description, generator: torch.Generator) -> nn.Module:
     raise UserError(f"cannot build a model of kind {kind!r}; known: simclr, encoder, head, image")
 
 
-def rebuild(description: Description, arrays: Mapping[str, np.ndarray]) -> nn.Module:
+def rebuild(description: Description, arrays: Mapping[str, np.ndarray]) -> Any:
     """The described model with the given state; the module is reused, state and all, by the next call."""
     model = _skeleton(to_json(dict(description)))
     arrays_to_state(model, arrays)
@@ -70,5 +69,5 @@ def frozen_digest(spec: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _skeleton(description: str) -> nn.Module:
+def _skeleton(description: str) -> Any:
     return build(json.loads(description), torch.Generator())

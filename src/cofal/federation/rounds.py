@@ -44,7 +44,7 @@ def make_strategy(name: str, options: Mapping[str, float], sites: int) -> flower
     """Flower's strategy of that name, asking all `sites` in every round."""
     kind = _STRATEGIES[name]
     whole = {"num_malicious_nodes", "num_nodes_to_select"}
-    arguments = {key: int(value) if key in whole else value for key, value in options.items()}
+    arguments: dict[str, Any] = {key: int(value) if key in whole else value for key, value in options.items()}
     try:
         return kind(
             fraction_train=1.0, min_train_nodes=sites, min_available_nodes=sites,
@@ -68,7 +68,7 @@ def train_rounds(
     """Run rounds 1..`rounds` from `arrays`, or go on from `checkpoint`; returns the final arrays.
 
     `config(r)` is what the clients are told in round r. `on_round(r, arrays, metrics)` sees every finished round before
-    its checkpoint is written, `on_resume(last)` the round a checkpoint holds. Bits do not depend on the order of answers.
+    its checkpoint is written, `on_resume(last)` the round a checkpoint holds. The order of answers changes no bit.
     """
     done = 0
     if checkpoint.exists():

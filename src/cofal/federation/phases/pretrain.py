@@ -47,7 +47,7 @@ def pretrain(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None) -
         given = load_encoder(config.encoder.path)
         if given.channels != channels:
             raise UserError(f"{config.encoder.path} takes {given.channels} channels, but the images have {channels}")
-        save_encoder(run.encoder, given, given.image_size)
+        save_encoder(run.encoder, given, given.image_size or height)
     if not run.encoder.exists():
         _train(fleet, config, run, test, channels, height)
     network = load_encoder(run.encoder)

@@ -74,9 +74,9 @@ def select_step(
 ) -> list[dict[str, Any]]:
     """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read back."""
     file = run.picks(track.name)
-    record = (
-        read_json(file) if file.exists() else {"method": track.method, "coordination": track.coordination, "steps": []}
-    )
+    record: dict[str, Any] = {"method": track.method, "coordination": track.coordination, "steps": []}
+    if file.exists():
+        record = read_json(file)
     done: list[dict[str, Any]] = record["steps"]
     if len(done) <= step:
         asked = {
