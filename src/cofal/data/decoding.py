@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 
 from cofal.data.choosing import Choice
 from cofal.data.listing import Block, Encoded
@@ -77,6 +78,7 @@ def _decoded(blocks: Iterator[Block], size: int | None) -> Iterator[np.ndarray |
         step = min(_CHUNK_IMAGES, max(1, _CHUNK_BYTES // bytes_each)) if bytes_each else step
         return images
 
+    Image.init()  # here, because Pillow loads its decoders at first use, and not in a way made for threads
     with ThreadPoolExecutor(threads) as pool:
         try:
             for block in blocks:

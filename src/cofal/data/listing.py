@@ -66,6 +66,11 @@ def existing(path: str, settings: DataSettings, option: str = "path") -> Path:
     return found
 
 
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def no_column(settings: DataSettings) -> None:
     """Refuse a grouping column for a format that has none."""
     if settings.column:

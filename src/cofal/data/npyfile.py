@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +62,7 @@ class NpyWriter:
         """Put the true number of rows into the header and the file on the disk."""
         self._header(len(self))
         self._file.flush()
+        os.fsync(self._file.fileno())
 
     def widen(self) -> None:
         """Turn the grey file into a colour one with equal channels, in place, from the last row to the first."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from cofal.data.listing import Encoded
+from cofal.data.listing import Encoded, reason
 
 # Only decoders that read pixels; Pillow's full list includes some that start other programs.
-FORMATS = ("JPEG", "MPO", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 
 
 class BadImage(Exception):
@@ -34,8 +34,8 @@ def decode(encoded: Encoded, size: int | None) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-        reason = "not an image in a known format" if type(error).__name__ == "UnidentifiedImageError" else str(error)
-        raise BadImage(f"{encoded.name}: {reason or type(error).__name__}") from error
+        why = "not an image in a known format" if isinstance(error, UnidentifiedImageError) else reason(error)
+        raise BadImage(f"{encoded.name}: {why}") from error
 
 
 def resize(image: np.ndarray, size: int) -> np.ndarray:

@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cofal.data.labels import index_labels
-from cofal.data.listing import Block, Finding, Listing, Source, existing, no_column, numbered
+from cofal.data.listing import Block, Finding, Listing, Source, existing, no_column, numbered, reason
 from cofal.data.pickles import bytes_array, load_plain
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
@@ -73,7 +73,7 @@ def _archive(path: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(path) as archive:
             yield archive
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} is not a readable archive ({error}); fetch it again") from error
+        raise UserError(f"{path} is not a readable archive ({reason(error)}); fetch it again") from error
 
 
 def _batches(path: Path, places: Places, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -82,13 +82,13 @@ def _batches(path: Path, places: Places, names: list[str]) -> Iterator[tuple[str
         archive = stack.enter_context(_archive(path)) if path.is_file() else None
         for name in names:
             where = f"{path}/{places[name]}"
-            if archive is None:
-                stream: IO[bytes] | None = open(where, "rb")  # noqa: SIM115 - closed below
-            else:
-                stream = archive.extractfile(places[name])
-            assert stream is not None  # only plain files were listed
-            with stream:
-                content = stream.read(_MOST_BYTES + 1)
+            try:
+                stream = open(where, "rb") if archive is None else archive.extractfile(places[name])  # noqa: SIM115
+                assert stream is not None  # only plain files were listed
+                with stream:
+                    content = stream.read(_MOST_BYTES + 1)
+            except OSError as error:
+                raise UserError(f"cannot read {where}: {error}; fetch it again") from error
             if len(content) > _MOST_BYTES:
                 raise UserError(f"{where} is larger than any CIFAR file; fetch the original")
             yield where, load_plain(content, where)

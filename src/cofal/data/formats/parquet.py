@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cofal.data.labels import index_labels
-from cofal.data.listing import Block, Encoded, Finding, Listing, Source, existing, numbered
+from cofal.data.listing import Block, Encoded, Finding, Listing, Source, existing, numbered, reason
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
 
@@ -58,8 +58,7 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as opened:
             yield opened
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"cannot read {file}: {reason}; fetch it again") from error
+        raise UserError(f"cannot read {file}: {reason(error)}; fetch it again") from error
 
 
 def _load(settings: DataSettings, train: list[Path], test: list[Path]) -> Source:
