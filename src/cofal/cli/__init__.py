@@ -21,7 +21,7 @@ app = typer.Typer(
 
 # Each module registers its commands on `app` when imported; it imports torch and the like inside its functions,
 # so that `cofal --help` answers at once.
-COMMANDS = ["run", "select", "model", "bench"]
+COMMANDS = ["run", "select", "model", "report", "bench"]
 
 for _name in COMMANDS:
     importlib.import_module(f"cofal.cli.{_name}")

@@ -1,0 +1,145 @@
+"""What a report knows of a run, read from its folder; parts that a folder does not hold are absent, not guessed."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cofal.config import Config, parse
+from cofal.errors import UserError
+from cofal.files import read_json
+from cofal.report.summary import by_track
+from cofal.rundir import RunDir
+
+TITLES = {"maxherding": "MaxHerding", "probcover": "ProbCover", "typiclust": "TypiClust", "random": "Random"}
+TOGETHER, ALONE = "central", "per-client"
+WORDS = {TOGETHER: "together", ALONE: "alone"}
+Curve = list[float]  # one value a budget
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One sample that a client was asked to label; rank 0 was chosen first in its track."""
+
+    rank: int
+    client: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the clients shared of their embeddings: the whole of what the server could compare."""
+
+    kind: str  # raw | perturbed
+    terms: dict[str, Any]  # encoder digest, noise and seed: they decide the embeddings
+    ids: dict[str, list[str]]  # by client
+    embeddings: dict[str, np.ndarray]  # by client (n, d) float32
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.ids.values()))
+
+
+class Facts:
+    """A finished run: configuration, results, picks, and whatever else its folder holds."""
+
+    def __init__(self, run: RunDir):
+        if not run.path.is_dir():
+            raise UserError(f"no run at {run.path}; give the folder of a finished run")
+        if not run.config.exists():
+            raise UserError(f"{run.path} holds no run (no config.toml); give the folder of a finished run")
+        if not run.results.exists():
+            raise UserError(f"the run in {run.path} is not finished (no results.json); run its command again, it goes on where it stopped")
+        self.run = run
+        self.toml = run.config.read_text(encoding="utf-8")
+        try:
+            self.config: Config = parse(tomllib.loads(self.toml), str(run.config))
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{run.config} is not valid TOML: {error}") from None
+        self.results: list[dict[str, Any]] = read_json(run.results)
+        if not self.results:
+            raise UserError(f"{run.results} is empty; remove it and run the command again")
+        self.info: dict[str, Any] = read_json(run.info) if run.info.exists() else {}
+        self.budgets: list[int] = sorted({cell["budget"] for cell in self.results})
+        self.curves = by_track(self.results)
+
+    @property
+    def clients(self) -> dict[str, int]:
+        """Name -> number of samples."""
+        return self.info.get("sites", {})
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Numbers of images and the class names; empty where the run did not note them."""
+        return self.info.get("data", {})
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(method for method, _ in self.curves))
+
+    @property
+    def selectors(self) -> list[str]:
+        """The methods that choose, in the run's order; random is a yardstick, not one of them."""
+        return [method for method in self.methods if method != "random"]
+
+    @property
+    def pairs(self) -> list[str]:
+        """Methods that ran both together and alone."""
+        return [method for method in self.methods if {(method, TOGETHER), (method, ALONE)} <= self.curves.keys()]
+
+    @property
+    def random(self) -> Curve | None:
+        return next((curve for (method, _), curve in self.curves.items() if method == "random"), None)
+
+    @cached_property
+    def picks(self) -> dict[tuple[str, str], list[Pick]]:
+        """(method, coordination) -> all picks by rank; a track whose file is missing is left out."""
+        found = {}
+        for method, coordination in self.curves:
+            file = self.run.picks(f"{method}-{coordination}")
+            if file.exists():
+                steps = read_json(file)["steps"]
+                found[method, coordination] = [Pick(p["rank"], p["client"], p["id"]) for step in steps for p in step["picks"]]
+        return found
+
+    @cached_property
+    def selection_seconds(self) -> float:
+        """Time spent choosing, over all tracks."""
+        files = [self.run.picks(f"{method}-{coordination}") for method, coordination in self.curves]
+        return sum(step.get("seconds", 0.0) for file in files if file.exists() for step in read_json(file)["steps"])
+
+    @cached_property
+    def encoder_rounds(self) -> list[dict[str, Any]]:
+        """The logged rounds of Phase I; none for a saved or frozen encoder."""
+        return [line for line in self.run.rounds() if line.get("job") == "encoder"]
+
+    @cached_property
+    def shared(self) -> Shared | None:
+        """The embeddings that the server was sent, or None where the clients kept theirs."""
+        folder = self.run.server / "embeddings"
+        if not (folder / "index.json").exists():
+            return None
+        record = read_json(folder / "index.json")
+        sites = {name: site for name, site in record["sites"].items() if site["file"] and (folder / site["file"]).exists()}
+        if not sites or len(sites) < len(record["sites"]):
+            return None
+        return Shared(
+            record["terms"]["share"],
+            record["terms"],
+            {name: list(site["ids"]) for name, site in sites.items()},
+            {name: np.load(folder / site["file"], mmap_mode="r", allow_pickle=False) for name, site in sites.items()},
+        )
+
+
+def title(method: str) -> str:
+    """A method as a person writes it; an unknown one (a plug-in) keeps its own name."""
+    return TITLES.get(method, method)
+
+
+def track_title(method: str, coordination: str) -> str:
+    """`MaxHerding together`; random needs no coordination, so it has no second word."""
+    return title(method) if method == "random" else f"{title(method)} {WORDS.get(coordination, coordination)}"

@@ -1,0 +1,62 @@
+"""Write the HTML report of a run: one file that needs no network, no other file, and gives the same bytes for the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cofal.files import write_text
+from cofal.report import sections
+from cofal.report.embedding_map import embedding_map
+from cofal.report.facts import TITLES, Facts, title
+from cofal.report.finding import find
+from cofal.report.pictures import gallery
+from cofal.report.redundancy import Redundancy
+from cofal.rundir import RunDir
+
+
+def write_report(run: RunDir, out: Path | None = None) -> None:
+    """The report of a finished run, as `report.html` in its folder or as `out`."""
+    write_text(out or run.report, render(Facts(run)))
+
+
+def render(facts: Facts) -> str:
+    """The whole page as text."""
+    shared, found = facts.shared, gallery(facts)
+    places = embedding_map(facts, shared) if shared else None
+    repeated = Redundancy(facts, shared) if shared and len(shared.ids) > 1 and facts.picks else None
+    environment = Environment(
+        loader=PackageLoader("cofal", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"method_title": title, "css": _css_name}
+    loader = environment.loader
+    assert loader is not None
+    style, script = (loader.get_source(environment, name)[0] for name in ("page.css", "page.js"))
+    return environment.get_template("page.html").render(
+        name=facts.config.name,
+        style=style,
+        script=script,
+        finding=find(facts),
+        plan=sections.what_was_run(facts),
+        budgets=facts.budgets,
+        methods=facts.methods,
+        chosen=facts.methods[0],
+        accuracy=sections.accuracy(facts),
+        coordination=sections.coordination(facts),
+        map=sections.embedding_map(facts, places, repeated) if places and facts.picks else None,
+        redundancy=sections.redundancy(facts, repeated) if repeated else None,
+        pictures=sections.pictures(facts, found) if found else None,
+        encoder=sections.encoder(facts),
+        traffic=sections.traffic(facts),
+        seconds=sections.seconds(facts),
+        versions=facts.info.get("versions", {}),
+        machine=facts.info.get("machine", ""),
+        digest=facts.data.get("digest", ""),
+        toml=facts.toml,
+    )
+
+
+def _css_name(method: str) -> str:
+    """The style sheet's class of a method; all it does not know share one colour."""
+    return method if method in TITLES or method == "encoder" else "other"
