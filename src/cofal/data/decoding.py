@@ -19,7 +19,7 @@ from cofal.data.picture import BadImage, decode, resize
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
 
-_CHUNK_BYTES = 4 << 20  # decoded bytes a thread works on at a time
+_CHUNK_BYTES = 1 << 20  # decoded bytes a thread works on at a time
 _CHUNK_IMAGES = 64
 
 

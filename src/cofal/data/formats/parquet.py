@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cofal.data.labels import index_labels
+from cofal.data.labels import index_labels, one_column
 from cofal.data.listing import Block, Encoded, Finding, Listing, Source, existing, numbered, reason
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
@@ -21,7 +21,7 @@ from cofal.errors import UserError
 IMAGE_COLUMNS = ("img", "image", "images", "png", "jpg", "jpeg", "bytes")
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target", "y", "cls")
 _TEST_NAMES = ("test", "validation", "valid", "val", "dev")
-_BATCH = 128  # images in memory at a time, still encoded
+_BATCH_BYTES = 4 << 20  # encoded images in memory at a time
 
 
 def find(settings: DataSettings) -> Finding:
@@ -147,7 +147,7 @@ def _labels(files: list[Path], column: str) -> np.ndarray:
     if any(isinstance(value, str) for value in values):
         return np.array(["" if value is None else str(value) for value in values], dtype=str)
     try:
-        return np.array([-1 if value is None else value for value in values])
+        return one_column(f"{files[0]} column {column}", np.array([-1 if value is None else value for value in values]))
     except ValueError as error:  # lists of different lengths
         raise UserError(f"{files[0]} column {column} holds no plain labels; set label_column to another") from error
 
@@ -205,7 +205,9 @@ def _batches(
 ) -> Iterator[list[Encoded]]:
     """The wanted rows of one row group; `before` rows of the file precede it."""
     start = 0
-    for batch in opened.iter_batches(_BATCH, row_groups=[group], columns=[column], use_threads=False):
+    group_size = opened.metadata.row_group(group)
+    step = max(1, min(256, _BATCH_BYTES * group_size.num_rows // max(1, group_size.total_byte_size)))
+    for batch in opened.iter_batches(step, row_groups=[group], columns=[column], use_threads=False):
         here = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, start + batch.num_rows)]
         images = batch.column(0)
         content = images.field("bytes") if pa.types.is_struct(images.type) else images
