@@ -13,7 +13,9 @@ from cofal.cli import app
 @app.command("report")
 def report_command(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="The HTML file to write. Default: report.html in the run's folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the run's folder.")
+    ] = None,
 ) -> None:
     """Write the report of a finished run: one HTML file that opens anywhere, without a network.
 

@@ -1,4 +1,4 @@
-"""Geometry of the line and bar charts: where ticks, lines and labels go. The template draws them; colours are the style sheet's."""
+"""Geometry of the line and bar charts: where ticks, lines and labels go. The template draws them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def line_chart(
     floor: float | None = None,
     direct_labels: bool = True,
 ) -> LineChart:
-    """Place `series` (values in data units; shares in 0..1 with `percent`), with labels at the lines' ends that do not overlap."""
+    """Place `series` (data units; shares in 0..1 with `percent`), their names at the lines' ends without overlap."""
     left, top, bottom = 52.0, 26.0, height - 44.0
     longest = max((len(each.name) for each in series), default=0)
     right = width - (min(7.4 * longest + 30, width / 3) if direct_labels else 14.0)
@@ -121,19 +121,33 @@ def line_chart(
     )  # fmt: skip
 
 
-def bar_chart(values: Sequence[tuple[str, str, float, str]], *, description: str, width: float = 760) -> BarChart:
-    """Bars of (name, method, value, text); the longest fills the width, negative ones go left of the zero line."""
+def bar_chart(
+    values: Sequence[tuple[str, str, float, str]], *, least: float, description: str, width: float = 760
+) -> BarChart:
+    """Bars of (name, method, value, text); negative ones go left of the zero line.
+
+    The longest fills the width, unless it is under `least`: a small value must not look large for want of a larger one.
+    """
     row, name_width, text_width = 36.0, 112.0, 72.0
     low, high = min(0.0, *(value for _, _, value, _ in values)), max(0.0, *(value for _, _, value, _ in values))
     begin = name_width + (text_width if low < 0 else 0)
-    scale = (width - text_width - begin) / ((high - low) or 1.0)
+    scale = (width - text_width - begin) / max(high - low, least)
     zero = begin - low * scale
     bars = []
     for number, (name, method, value, text) in enumerate(values):
         end = zero + value * scale
         negative = value < 0
         bars.append(
-            Bar(name, method, min(zero, end), number * row + 8, abs(end - zero), text, end + (-8 if negative else 8), "end" if negative else "start")
+            Bar(
+                name,
+                method,
+                min(zero, end),
+                number * row + 8,
+                abs(end - zero),
+                text,
+                end + (-8 if negative else 8),
+                "end" if negative else "start",
+            )
         )
     return BarChart(width, len(values) * row + 8, zero, bars, description)
 

@@ -1,4 +1,4 @@
-"""The 2-D map of the shared embeddings: t-SNE of all picks and a sample of the rest, computed once and kept in the run."""
+"""The 2-D map of the shared embeddings: t-SNE of all picks and a sample of the rest, made once and kept in the run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def _from_json(places: dict[str, Any], shared: Shared) -> Map:
 
 def _make(facts: Facts, shared: Shared) -> dict[str, list[tuple[str, int, int]]] | None:
     chosen = _sample(facts, shared)
-    points = np.concatenate([np.asarray(shared.embeddings[name][rows], dtype=np.float32) for name, rows in chosen.items()])
+    points = np.concatenate(
+        [np.asarray(shared.embeddings[name][rows], dtype=np.float32) for name, rows in chosen.items()]
+    )
     if len(points) < FEWEST_POINTS or np.allclose(points, points[0]):
         return None
     flat = _to_square(_tsne(points, facts.config.seed))
@@ -63,7 +65,7 @@ def _make(facts: Facts, shared: Shared) -> dict[str, list[tuple[str, int, int]]]
 
 
 def _sample(facts: Facts, shared: Shared) -> dict[str, np.ndarray]:
-    """Rows to draw, by client: every pick, then others at random, each client in proportion, up to MOST_POINTS in all."""
+    """Rows to draw, by client: every pick, then others at random in proportion to the client, up to MOST_POINTS."""
     if shared.size <= MOST_POINTS:
         return {name: np.arange(len(ids)) for name, ids in shared.ids.items()}
     picked = {(pick.client, pick.id) for picks in facts.picks.values() for pick in picks}
@@ -78,7 +80,7 @@ def _sample(facts: Facts, shared: Shared) -> dict[str, np.ndarray]:
 
 
 def _tsne(points: np.ndarray, seed: int) -> np.ndarray:
-    """(n, d) -> (n, 2). On one thread: scikit-learn adds up in the order threads finish, and t-SNE magnifies the last bit."""
+    """(n, d) -> (n, 2). One thread: several add up in the order they end, and t-SNE magnifies the last bit."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 

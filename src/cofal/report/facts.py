@@ -53,7 +53,7 @@ class Facts:
         if not run.config.exists():
             raise UserError(f"{run.path} holds no run (no config.toml); give the folder of a finished run")
         if not run.results.exists():
-            raise UserError(f"the run in {run.path} is not finished (no results.json); run its command again, it goes on where it stopped")
+            raise UserError(f"the run in {run.path} is not finished (no results.json); run its command again, to go on")
         self.run = run
         self.toml = run.config.read_text(encoding="utf-8")
         try:
@@ -103,7 +103,9 @@ class Facts:
             file = self.run.picks(f"{method}-{coordination}")
             if file.exists():
                 steps = read_json(file)["steps"]
-                found[method, coordination] = [Pick(p["rank"], p["client"], p["id"]) for step in steps for p in step["picks"]]
+                found[method, coordination] = [
+                    Pick(p["rank"], p["client"], p["id"]) for step in steps for p in step["picks"]
+                ]
         return found
 
     @cached_property
@@ -124,7 +126,9 @@ class Facts:
         if not (folder / "index.json").exists():
             return None
         record = read_json(folder / "index.json")
-        sites = {name: site for name, site in record["sites"].items() if site["file"] and (folder / site["file"]).exists()}
+        sites = {
+            name: site for name, site in record["sites"].items() if site["file"] and (folder / site["file"]).exists()
+        }
         if not sites or len(sites) < len(record["sites"]):
             return None
         return Shared(

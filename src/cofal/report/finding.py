@@ -1,4 +1,4 @@
-"""The headline of a report: one sentence that is true to the numbers, whichever way they fell, and the figures under it."""
+"""The headline of a report: a sentence that is true to the numbers, whichever way they fell, and figures under it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gap(budgets: Sequence[int], together: Curve, alone: Curve) -> float | None:
 
 
 def cheaper(budgets: Sequence[int], ahead: Curve, behind: Curve) -> tuple[int, int] | None:
-    """(fewer, more): with `fewer` labels `ahead` already is where `behind` is with its last `more`; None if it never is."""
+    """(fewer, more): with `fewer` labels `ahead` is where `behind` is with its last `more`; None if it never is."""
     for budget, value in zip(budgets, ahead):
         if value >= behind[-1]:
             return (budget, budgets[-1]) if budget < budgets[-1] else None
@@ -63,7 +63,9 @@ def uncertainty(accuracy: float, tests: int) -> float:
 def _compared(facts: Facts) -> Finding:
     budgets = facts.budgets
     # By the mean of both curves, so that the choice of the headline's selector favours neither side.
-    method = max(facts.pairs, key=lambda name: sum(mean_height(budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE)))
+    method = max(
+        facts.pairs, key=lambda name: sum(mean_height(budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE))
+    )
     together, alone = facts.curves[method, TOGETHER], facts.curves[method, ALONE]
     ours, theirs = mean_height(budgets, together), mean_height(budgets, alone)
     span = _span(budgets)
@@ -72,7 +74,9 @@ def _compared(facts: Facts) -> Finding:
         tail = ": coordination made no difference"
     elif ours < theirs:
         tail = ": coordination did not pay here"
-    headline = f"{span}, choosing together reached {percent(ours)}{_average(budgets)}; choosing alone {percent(theirs)}{tail}"
+    headline = (
+        f"{span}, choosing together reached {percent(ours)}{_average(budgets)}; choosing alone {percent(theirs)}{tail}"
+    )
     lead = [f"{_measure(budgets)} with {title(method)}{_strongest(facts)}.", _tally(facts)]
     if facts.random is not None:
         lead.append(f"Labels picked at random gave {percent(mean_height(budgets, facts.random))}.")
@@ -84,16 +88,28 @@ def _tiles(facts: Facts, method: str, together: Curve, alone: Curve) -> list[Til
     budgets = facts.budgets
     few = budgets[0]
     beside = f"{percent(alone[0])} alone" + (f", {percent(facts.random[0])} at random" if facts.random else "")
-    tiles = [Tile(percent(together[0]), f"together, with the fewest labels ({few})", beside)] if len(budgets) > 1 else []
+    tiles = (
+        [Tile(percent(together[0]), f"together, with the fewest labels ({few})", beside)] if len(budgets) > 1 else []
+    )
     saved, lost = cheaper(budgets, together, alone), cheaper(budgets, alone, together)
     if saved:
-        tiles.append(Tile(f"{saved[0]} labels", f"together do what {saved[1]} do alone", f"both reach {percent(alone[-1])}"))
+        tiles.append(
+            Tile(f"{saved[0]} labels", f"together do what {saved[1]} do alone", f"both reach {percent(alone[-1])}")
+        )
     elif lost:
-        tiles.append(Tile(f"{lost[0]} labels", f"alone do what {lost[1]} do together", f"both reach {percent(together[-1])}"))
+        tiles.append(
+            Tile(f"{lost[0]} labels", f"alone do what {lost[1]} do together", f"both reach {percent(together[-1])}")
+        )
     lost_share = gap(budgets, together, alone)
     if lost_share is not None:
         word = "lost by choosing alone" if lost_share >= 0 else "won by choosing alone"
-        tiles.append(Tile(f"{abs(lost_share):.1f}\u00a0%", f"of the area under the curve {word}", f"coordination gap, {title(method)}"))
+        tiles.append(
+            Tile(
+                f"{abs(lost_share):.1f}\u00a0%",
+                f"of the area under the curve {word}",
+                f"coordination gap, {title(method)}",
+            )
+        )
     return tiles
 
 
@@ -145,7 +161,9 @@ def _tally(facts: Facts) -> str:
     """On how many selectors choosing together was ahead, so that a headline about one of them hides nothing."""
     if len(facts.pairs) < 2:
         return ""
-    heights = [[mean_height(facts.budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE)] for name in facts.pairs]
+    heights = [
+        [mean_height(facts.budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE)] for name in facts.pairs
+    ]
     ahead = sum(together > alone for together, alone in heights)
     return f"Choosing together was ahead with {ahead} of {len(heights)} selectors."
 
@@ -155,4 +173,4 @@ def _caution(facts: Facts, accuracy: float) -> str:
     if not tests:
         return "One run with one seed: small differences may be chance."
     points = max(100 * uncertainty(accuracy, tests), 1.0)
-    return f"One run with one seed and {tests:,} test images: a single accuracy is uncertain by about ±{points:.0f} points."
+    return f"One run with one seed and {tests:,} test images: an accuracy is uncertain by about ±{points:.0f} points."

@@ -1,4 +1,4 @@
-"""Write the HTML report of a run: one file that needs no network, no other file, and gives the same bytes for the same run."""
+"""Write the HTML report of a run: one file that needs no network and no other file; the same run, the same bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cofal.files import write_text
-from cofal.report import sections
+from cofal.report import account, sections
 from cofal.report.embedding_map import embedding_map
 from cofal.report.facts import TITLES, Facts, title
 from cofal.report.finding import find
@@ -27,7 +27,11 @@ def render(facts: Facts) -> str:
     places = embedding_map(facts, shared) if shared else None
     repeated = Redundancy(facts, shared) if shared and len(shared.ids) > 1 and facts.picks else None
     environment = Environment(
-        loader=PackageLoader("cofal", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("cofal", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"method_title": title, "css": _css_name}
     loader = environment.loader
@@ -38,7 +42,7 @@ def render(facts: Facts) -> str:
         style=style,
         script=script,
         finding=find(facts),
-        plan=sections.what_was_run(facts),
+        plan=account.what_was_run(facts),
         budgets=facts.budgets,
         methods=facts.methods,
         chosen=facts.methods[0],
@@ -48,8 +52,8 @@ def render(facts: Facts) -> str:
         redundancy=sections.redundancy(facts, repeated) if repeated else None,
         pictures=sections.pictures(facts, found) if found else None,
         encoder=sections.encoder(facts),
-        traffic=sections.traffic(facts),
-        seconds=sections.seconds(facts),
+        traffic=account.traffic(facts),
+        seconds=account.seconds(facts),
         versions=facts.info.get("versions", {}),
         machine=facts.info.get("machine", ""),
         digest=facts.data.get("digest", ""),

@@ -1,4 +1,4 @@
-"""The picked images and their labels, read from the folders of simulated sites; a deployment's server has none of them."""
+"""The picked images and their labels, read from the folders of simulated sites; a deployment's server has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redundancy between clients: how many picks of a track another client's pick makes needless, by the shared embeddings."""
+"""Redundancy between clients: how many picks another client's pick makes needless, by the shared embeddings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _BLOCK = 1 << 24  # distances held at a time
 def redundant(points: np.ndarray, rows: np.ndarray, clients: np.ndarray, budgets: Sequence[int]) -> np.ndarray:
     """(len(budgets), m) bool: is pick j redundant among the first `budgets[i]` picks; False beyond them.
 
-    `points` (n, d) are all shared embeddings, `rows` (m,) the picks' rows in the order picked, `clients` (m,) whose they are.
-    With b labels for n points, a label stands for n / b of them. A pick is redundant if a pick of another client is among
-    its n / b nearest points: that client spends a label on the same region.
+    `points` (n, d) are all shared embeddings, `rows` (m,) the picks in the order picked, `clients` (m,) whose they are.
+    With b labels for n points, a label stands for n / b of them. A pick is redundant if a pick of another client is
+    among its n / b nearest points: that client spends a label on the same region.
     """
     n, m = len(points), len(rows)
     found = np.zeros((len(budgets), m), dtype=bool)
@@ -43,7 +43,9 @@ class Redundancy:
         self.budgets = facts.budgets
         names = list(shared.ids)
         points = np.concatenate([np.asarray(shared.embeddings[name], dtype=np.float32) for name in names])
-        row = {(name, sample): number for number, (name, sample) in enumerate((n, s) for n in names for s in shared.ids[n])}
+        row = {
+            (name, sample): number for number, (name, sample) in enumerate((n, s) for n in names for s in shared.ids[n])
+        }
         self._flags = {
             track: redundant(
                 points,
