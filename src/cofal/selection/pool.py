@@ -14,10 +14,10 @@ _CHUNK = 8192  # rows validated at a time, so that a memory-mapped file is never
 
 
 class Pool:
-    """The clients' embeddings as one virtual (n, d) matrix of unit rows, plus who owns each row and which rows are labelled.
+    """The clients' embeddings as one virtual (n, d) matrix of unit rows, with the owner of each row and its label mark.
 
-    The arrays are kept as given (float16, float32, float64, integers, memory maps) and normalised tile by tile: a row is
-    divided by its float64 norm and rounded once to float32. That float32 row is *the* embedding: every distance in
+    The arrays are kept as given (float16, float32, float64, integers, memory maps) and normalised tile by tile: a row
+    is divided by its float64 norm and rounded once to float32. That float32 row is *the* embedding: every distance in
     `cofal.selection` is between such rows, so a pick does not depend on how the rows were cut into tiles.
     """
 
@@ -46,9 +46,12 @@ class Pool:
         self.labeled = _labeled_mask(labeled, self.offsets)
         self.device = _checked_device(device)
         self._norms = np.concatenate([_row_norms(client, array) for client, array in enumerate(self._arrays)])
+        self._unit: np.ndarray | None = None  # (n, d) float32 unit rows, in pools made by `subset`
 
     def tile(self, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop as a (stop - start, d) float32 tensor of unit rows on the pool's device."""
+        if self._unit is not None:
+            return torch.from_numpy(self._unit[start:stop]).to(self.device)
         out = np.empty((stop - start, self.d), dtype=np.float32)
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         for client in range(first, self.clients):
@@ -64,6 +67,8 @@ class Pool:
     def rows(self, index: np.ndarray) -> torch.Tensor:
         """The rows of `index` (any order) as a (len(index), d) float32 tensor of unit rows on the pool's device."""
         index = np.asarray(index, dtype=np.int64)
+        if self._unit is not None:
+            return torch.from_numpy(self._unit[index]).to(self.device)
         out = np.empty((len(index), self.d), dtype=np.float32)
         for client in np.unique(self.owner[index]):
             mine = np.flatnonzero(self.owner[index] == client)
@@ -78,31 +83,34 @@ class Pool:
 
     def client(self, client: int) -> Pool:
         """The pool of one client alone (its rows and labels, nothing copied)."""
-        low, high = self.offsets[client], self.offsets[client + 1]
-        alone = object.__new__(Pool)  # the parent has validated the rows already
-        alone._arrays = [self._arrays[client]]
-        alone.d, alone.clients, alone.n = self.d, 1, int(high - low)
+        low, high = int(self.offsets[client]), int(self.offsets[client + 1])
+        alone = object.__new__(Pool)  # the rows are validated already
+        alone.n, alone.d, alone.clients, alone.device = high - low, self.d, 1, self.device
         alone.offsets = np.array([0, high - low], dtype=np.int64)
         alone.owner = np.zeros(alone.n, dtype=np.int32)
         alone.labeled = self.labeled[low:high]
-        alone.device = self.device
-        alone._norms = self._norms[low:high]
+        alone._arrays, alone._norms = [self._arrays[client]], self._norms[low:high]
+        alone._unit = None if self._unit is None else self._unit[low:high]
         return alone
 
     def subset(self, index: np.ndarray) -> Pool:
         """The pool of the rows `index` (ascending) under the same clients; its rows are held in memory as float32."""
         index = np.asarray(index, dtype=np.int64)
-        unit = self.rows(index).cpu().numpy()
         sizes = np.bincount(self.owner[index], minlength=self.clients)
         part = object.__new__(Pool)
+        part.n, part.d, part.clients, part.device = len(index), self.d, self.clients, self.device
         part.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        part._arrays = [unit[a:b] for a, b in zip(part.offsets[:-1], part.offsets[1:])]
-        part.d, part.clients, part.n = self.d, self.clients, len(index)
-        part.owner = self.owner[index]
-        part.labeled = self.labeled[index]
-        part.device = self.device
-        part._norms = np.ones(part.n)  # the rows are the parent's unit rows, bit for bit
+        part.owner, part.labeled = self.owner[index], self.labeled[index]
+        part._unit = self.rows(index).cpu().numpy()
+        part._arrays = [part._unit[a:b] for a, b in zip(part.offsets[:-1], part.offsets[1:])]
+        part._norms = np.ones(part.n)  # the rows are this pool's unit rows, bit for bit
         return part
+
+    def in_memory(self, limit: int) -> Pool:
+        """This pool with its unit rows held as float32 when they need at most `limit` bytes, else the pool as it is."""
+        if self._unit is not None or 4 * self.n * self.d > limit:
+            return self
+        return self.subset(np.arange(self.n))
 
 
 class Budgets:
@@ -123,7 +131,7 @@ class Budgets:
                 raise UserError(f"the budget of client {client} is {budget}; a budget is 0 or more")
             if budget > free[client]:
                 raise UserError(
-                    f"the budget of client {client} is {budget} but it has {free[client]} unlabelled rows; lower the budget"
+                    f"the budget of client {client} is {budget} but it has {free[client]} unlabelled rows; lower it"
                 )
             checked.append(int(budget))
         self.per_client = np.array(checked, dtype=np.int64)
@@ -132,13 +140,11 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Picked:
-    """What a selector that knows more than its rows returns: gains as seen when picking, and what an approximation lost."""
+    """What a selector returns that knows more than its rows: the gain of each pick, and what an approximation lost."""
 
     rows: np.ndarray  # (total budget,) int64 global rows in picked order
     gains: np.ndarray | None = None  # (total budget,) float64 growth of the objective at each pick
-    coverage_loss: float | None = (
-        None  # of an approximate selection: 1 - coverage / coverage of exact picks, on a sample
-    )
+    coverage_loss: float | None = None  # if approximate: 1 - coverage / coverage of exact picks, on a sample
 
 
 @dataclass(frozen=True)
