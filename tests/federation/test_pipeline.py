@@ -78,7 +78,7 @@ def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
             params = {"delta": "auto"} if method == "probcover" else {}
             chosen = cofal.select(
                 embeddings, [2, 2, 2], method=method, coordination=coordination, labeled=asked, seed=seed,
-                client_names=[site.name for site in sites], **params,
+                **params,
             )  # fmt: skip
             for k, site in enumerate(sites):
                 ids = [pick["id"] for pick in step if pick["client"] == site.name]

@@ -54,7 +54,7 @@ class ShufflingGrid(InProcessGrid):
 
 def fleet(names=tuple(SIZES), grid=ShufflingGrid):
     nodes = {number + 2: {"name": name} for number, name in enumerate(names)}
-    members = {name: Member(name, node, SIZES[name], 0, ["x"], (8, 8, 1)) for node, name in zip(nodes, names)}
+    members = {name: Member(name, node, SIZES[name], 0, 0, ["x"], (8, 8, 1)) for node, name in zip(nodes, names)}
     return Fleet(grid(client_app, nodes), timeout=10, members=members)
 
 

@@ -54,7 +54,11 @@ def describe(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
     _, height, width, channels = site.train.images.shape
     return m.pack(
         config={"name": site.name, "classes": list(site.train.classes), "image-shape": [height, width, channels]},
-        metrics={m.EXAMPLES: len(site.train.ids), "test-examples": len(site.test.ids) if site.test else 0},
+        metrics={
+            m.EXAMPLES: len(site.train.ids),
+            "known-labels": len(site.settings.known_labels),
+            "test-examples": len(site.test.ids) if site.test else 0,
+        },
     )
 
 
@@ -92,7 +96,6 @@ def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]
         coordination="per-client",
         labeled=[taken],
         seed=int(config["seed"]),
-        client_names=[site.name],
         **json.loads(str(config["params"])),
     )
     return m.pack(config={"ids": [site.train.ids[row] for row in picks.indices[0]]})

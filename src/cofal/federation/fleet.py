@@ -24,6 +24,7 @@ class Member:
     name: str
     node: int
     samples: int
+    known_labels: int  # of the samples, those labelled before anyone is asked
     test_samples: int
     classes: list[str]
     image_shape: tuple[int, int, int]  # height, width, channels
@@ -70,9 +71,14 @@ class Fleet:
                 raise UserError(f"a site failed to start: {reply.error.reason}")
             said, numbers = m.config_of(reply.content), m.metrics_of(reply.content)
             member = Member(
-                str(said["name"]), reply.metadata.src_node_id, int(numbers[m.EXAMPLES]), int(numbers["test-examples"]),
-                list(said["classes"]), tuple(said["image-shape"]),
-            )  # fmt: skip
+                name=str(said["name"]),
+                node=reply.metadata.src_node_id,
+                samples=int(numbers[m.EXAMPLES]),
+                known_labels=int(numbers["known-labels"]),
+                test_samples=int(numbers["test-examples"]),
+                classes=list(said["classes"]),
+                image_shape=tuple(said["image-shape"]),
+            )
             if member.name in fleet.members:
                 raise UserError(f"two sites call themselves {member.name!r}; give each its own name")
             fleet.members[member.name] = member

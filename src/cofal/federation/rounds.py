@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import strategy as flower
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet
-from cofal.files import atomic
+from cofal.learning.state import load_arrays, save_arrays
 
 Arrays = dict[str, np.ndarray]
 
@@ -129,19 +127,16 @@ _OPTIMISER_STATE = ("m_t", "v_t", "momentum_vector")
 
 
 def _save(path: Path, strategy: flower.FedAvg, arrays: Arrays, number: int) -> None:
-    tensors = {f"model/{name}": np.asarray(array, order="C") for name, array in arrays.items()}
+    tensors = {f"model/{name}": array for name, array in arrays.items()}
     for attribute in _OPTIMISER_STATE:
         held = getattr(strategy, attribute, None) or {}
         entries = held.items() if isinstance(held, dict) else enumerate(held)
-        tensors.update({f"{attribute}/{key}": np.asarray(value, order="C") for key, value in entries})
-    with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata={"round": str(number)})
+        tensors.update({f"{attribute}/{key}": value for key, value in entries})
+    save_arrays(path, tensors, {"round": str(number)})
 
 
 def _load(path: Path, strategy: flower.FedAvg) -> tuple[Arrays, int]:
-    tensors = load_file(path)
-    with safe_open(path, "np") as file:
-        number = int(file.metadata()["round"])
+    tensors, metadata = load_arrays(path)
     for attribute in _OPTIMISER_STATE:
         held = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith(f"{attribute}/")}
         if held:
@@ -149,4 +144,4 @@ def _load(path: Path, strategy: flower.FedAvg) -> tuple[Arrays, int]:
             as_list = attribute == "momentum_vector"
             setattr(strategy, attribute, [held[str(i)] for i in range(len(held))] if as_list else held)
     arrays = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith("model/")}
-    return arrays, number
+    return arrays, int(metadata["round"])

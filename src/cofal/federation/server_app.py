@@ -37,9 +37,9 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
     test = ImageSet.open(run.server / "test") if (run.server / "test").exists() else None
     fleet = Fleet.gather(grid, expected=sites, timeout=config.engine.timeout, min_clients=config.engine.min_clients)
     run.note(sites={name: member.samples for name, member in fleet.members.items()})
+    budgets = site_budgets(config, fleet)  # before the long phase: a budget that cannot be met is told at once
     encoder = pretrain(fleet, config, run, test)
     shared = gather(fleet, config, run, encoder)
-    budgets = site_budgets(config, fleet, shared)
     examiner = Examiner(fleet, config, encoder, test)
     results = []
     shown = bar("Phase II+III", len(tracks(config)) * len(budgets))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +23,7 @@ FORMAT = "cofal-1"
 
 def state_to_arrays(module: nn.Module) -> dict[str, np.ndarray]:
     """Copies of all parameters and buffers, BatchNorm's statistics and counters included, in the module's own order."""
-    return {key: np.array(value.detach().cpu().numpy()) for key, value in module.state_dict().items()}
+    return {key: np.array(value.detach().cpu().numpy(), order="C") for key, value in module.state_dict().items()}
 
 
 def arrays_to_state(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
@@ -72,7 +73,18 @@ encoder_digest = digest
 def save_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file atomically."""
     contiguous = {key: np.array(value, order="C") for key, value in arrays.items()}
-    write_bytes(path, safetensors.numpy.save(contiguous, metadata={"format": FORMAT, **metadata}))
+    write_bytes(path, _same_bytes(safetensors.numpy.save(contiguous, metadata={"format": FORMAT, **metadata})))
+
+
+def _same_bytes(content: bytes) -> bytes:
+    """The file with its header's metadata sorted: the library writes them in random order, and equal models should be
+    equal files."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
 def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cofal.config import Config
+from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet
 from cofal.federation.phases.embedding import Shared
@@ -39,27 +40,22 @@ def tracks(config: Config) -> list[Track]:
     return found
 
 
-def site_budgets(config: Config, fleet: Fleet, shared: Shared) -> list[dict[str, int]]:
+def site_budgets(config: Config, fleet: Fleet) -> list[dict[str, int]]:
     """For each cumulative budget, the labels of each site; raises if a site cannot offer its part."""
-    room = [len(shared.ids[name]) - len(shared.known[name]) for name in fleet.names]
+    room = [member.samples - member.known_labels for member in fleet.members.values()]
     shares = config.selection.shares
     if shares == "equal":
         weights = [1] * len(room)
     elif shares == "proportional":
         weights = [member.samples for member in fleet.members.values()]
-    else:
-        weights = _listed(list(shares), fleet)
-    return [dict(zip(fleet.names, divide(total, weights, room), strict=True)) for total in config.selection.budgets]
-
-
-def _listed(shares: list[int], fleet: Fleet) -> list[int]:
-    from cofal.errors import UserError
-
-    if len(shares) != len(fleet.names):
+    elif len(shares) != len(room):
         raise UserError(
-            f"selection.shares = {shares} lists {len(shares)} sites, but {len(fleet.names)} take part: {fleet.names}"
+            f"selection.shares = {shares} lists {len(shares)} sites, "
+            f"but {len(room)} take part: {', '.join(fleet.names)}"
         )
-    return shares
+    else:
+        weights = [int(share) for share in shares]
+    return [dict(zip(fleet.names, divide(total, weights, room), strict=True)) for total in config.selection.budgets]
 
 
 def select_step(

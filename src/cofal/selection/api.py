@@ -1,0 +1,135 @@
+"""`cofal.select`: one call from the clients' embeddings to the picks, under the kind of coordination that is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.rng import generator
+from cofal.selection.maxherding import maxherding
+from cofal.selection.pool import Budgets, Picked, Pool, Selection
+from cofal.selection.probcover import probcover
+from cofal.selection.random import random
+from cofal.selection.typiclust import typiclust
+
+Selector = Callable[..., np.ndarray | Picked]  # (pool, budgets, rng, **params) -> rows in picked order
+
+SELECTORS: dict[str, Selector] = {
+    "probcover": probcover,
+    "typiclust": typiclust,
+    "maxherding": maxherding,
+    "random": random,
+}
+COORDINATIONS = ("central", "per-client")
+
+
+def select(
+    embeddings: Sequence[np.ndarray],
+    budgets: Sequence[int],
+    method: str | Selector = "maxherding",
+    coordination: str = "central",
+    labeled: Sequence[np.ndarray] | None = None,
+    seed: int = 0,
+    epsilon: float = 0.0,
+    *,
+    device: str = "cpu",
+    **params: Any,
+) -> Selection:
+    """Which rows each client should label.
+
+    embeddings: one (n_k, d) array per client; rows need not be unit length. budgets: one whole number per client.
+    method: probcover, typiclust, maxherding, random, or a selector of your own (docs/selection.md). coordination:
+    central picks over the union of all clients, per-client lets each choose alone. labeled: positions already labelled,
+    one list per client. epsilon: expected displacement of noise put on every embedding before a central selection.
+    params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
+    """
+    selector = _selector(method)
+    _check_params(method, selector, params)
+    if coordination not in COORDINATIONS:
+        raise UserError(_unknown("coordination", coordination, COORDINATIONS))
+    if epsilon and coordination != "central":
+        raise UserError(
+            f"epsilon = {epsilon} needs coordination = 'central': with {coordination!r} nothing leaves a client"
+        )
+    pool = Pool(embeddings, labeled, device=device)
+    checked = Budgets(budgets, pool)
+    if epsilon:
+        pool = _noised(pool, labeled, epsilon, seed, device)
+    if coordination == "central":
+        return _selection(pool, _run(selector, pool, checked, seed, params))
+    return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
+
+
+def _run(selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]) -> Picked:
+    if budgets.total == 0:
+        return Picked(np.empty(0, dtype=np.int64), np.empty(0))
+    found = selector(pool, budgets, generator(seed, "select"), **params)
+    return found if isinstance(found, Picked) else Picked(np.asarray(found, dtype=np.int64))
+
+
+def _one_client(selector: Selector, pool: Pool, client: int, budget: int, seed: int, params: dict[str, Any]) -> Picked:
+    alone = pool.client(client)
+    return _run(selector, alone, Budgets([budget], alone), seed, params)
+
+
+def _selection(pool: Pool, picked: Picked) -> Selection:
+    order = [pool.locate(int(row)) for row in picked.rows]
+    indices = [np.array([row for client, row in order if client == k], dtype=np.int64) for k in range(pool.clients)]
+    return Selection(indices, order, gains=picked.gains, coverage_loss=picked.coverage_loss)
+
+
+def _merge(alone: list[Picked]) -> Selection:
+    """The clients' own picks, interleaved: all first picks, then all second ones."""
+    longest = max((len(picked.rows) for picked in alone), default=0)
+    turns = [
+        (client, rank) for rank in range(longest) for client, picked in enumerate(alone) if rank < len(picked.rows)
+    ]
+    order = [(client, int(alone[client].rows[rank])) for client, rank in turns]
+    gains = None
+    if all(picked.gains is not None for picked in alone):
+        gains = np.array([picked.gains[rank] for client, rank in turns if (picked := alone[client]).gains is not None])
+    losses = [picked.coverage_loss for picked in alone if picked.coverage_loss is not None]
+    return Selection([p.rows for p in alone], order, gains=gains, coverage_loss=max(losses, default=None))
+
+
+def _noised(pool: Pool, labeled: Sequence[np.ndarray] | None, epsilon: float, seed: int, device: str) -> Pool:
+    """What a server would see if every client perturbed its embeddings before sending them."""
+    from cofal.privacy.perturbation import perturb
+
+    parts = []
+    for client in range(pool.clients):
+        rows = pool.tile(int(pool.offsets[client]), int(pool.offsets[client + 1])).cpu().numpy()
+        parts.append(perturb(rows, epsilon, generator(seed, "perturb", client)))
+    return Pool(parts, labeled, device=device)
+
+
+def _selector(method: str | Selector) -> Selector:
+    if callable(method):
+        return method
+    if method not in SELECTORS:
+        raise UserError(_unknown("method", method, list(SELECTORS)))
+    return SELECTORS[method]
+
+
+def _check_params(method: str | Selector, selector: Selector, params: dict[str, Any]) -> None:
+    signature = inspect.signature(selector).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values()):
+        return
+    known = [name for name, parameter in signature.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    name = method if isinstance(method, str) else getattr(method, "__name__", "this method")
+    for given in params:
+        if given not in known:
+            if not known:
+                raise UserError(f"{name} takes no parameter {given!r}; leave it out")
+            near = difflib.get_close_matches(given, known, n=1, cutoff=0.0)
+            raise UserError(f"{name} takes no parameter {given!r}; did you mean {near[0]}? (known: {', '.join(known)})")
+
+
+def _unknown(what: str, value: object, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.0)
+    return f"unknown {what} {value!r}; did you mean {near[0]!r}? (known: {', '.join(known)})"
