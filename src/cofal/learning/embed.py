@@ -12,6 +12,7 @@ from cofal.errors import UserError
 from cofal.learning.batches import images_to_tensor
 
 _TILE = 1024  # test rows compared with all training rows at a time
+_FEWEST = 16  # images a network sees at once: for fewer, convolutions may take another path and round differently
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
@@ -29,7 +30,8 @@ def embed(
 ) -> np.ndarray:
     """Unit embeddings (n, d) float32 of images (n, h, w, c) uint8, read batch by batch.
 
-    `encoder` is a module of `cofal.learning.encoders` or a frozen one of `cofal.learning.frozen`.
+    `encoder` is a module of `cofal.learning.encoders` or a frozen one of `cofal.learning.frozen`. On a CPU the batch
+    size does not change the result (the same bits wherever we have looked; libraries promise only rounding error).
     """
     encode = _module_encoder(encoder, device) if isinstance(encoder, nn.Module) else encoder
     parts = [unit_rows(encode(images[i : i + batch_size])) for i in range(0, len(images), batch_size)]
@@ -43,8 +45,10 @@ def _module_encoder(encoder: nn.Module, device: str | torch.device) -> Callable[
     encoder.to(device).eval()
 
     def encode(batch: np.ndarray) -> np.ndarray:
+        short = max(0, _FEWEST - len(batch))
+        filled = np.pad(batch, ((0, short), (0, 0), (0, 0), (0, 0))) if short else batch
         with torch.inference_mode():
-            return encoder(images_to_tensor(batch, device)).cpu().numpy()
+            return encoder(images_to_tensor(filled, device))[: len(batch)].cpu().numpy()
 
     return encode
 
