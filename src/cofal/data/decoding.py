@@ -82,7 +82,7 @@ def _decoded(blocks: Iterator[Block], size: int | None) -> Iterator[np.ndarray |
     with ThreadPoolExecutor(threads) as pool:
         try:
             for block in blocks:
-                if isinstance(block, np.ndarray) and size in (None, *block.shape[1:3]) and _square(block, size):
+                if isinstance(block, np.ndarray) and (size is None or block.shape[1:3] == (size, size)):
                     yield block
                     continue
                 begin = 0
@@ -95,10 +95,6 @@ def _decoded(blocks: Iterator[Block], size: int | None) -> Iterator[np.ndarray |
                 yield oldest()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _square(block: np.ndarray, size: int | None) -> bool:
-    return size is None or block.shape[1:3] == (size, size)
 
 
 def _work(chunk: Block, size: int | None) -> list[np.ndarray | BadImage]:

@@ -86,12 +86,11 @@ class ImageSet:
     def save(self, folder: Path) -> None:
         """Write images.npy, hashes.npy and, last, meta.json, without which the folder does not count as a set."""
         folder = Path(folder)
-        if self.images.base is None or getattr(self.images, "filename", None) != str((folder / "images.npy").resolve()):
-            with atomic(folder / "images.npy") as temporary, open(temporary, "wb") as file:
-                header = {"descr": "|u1", "fortran_order": False, "shape": self.images.shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                for part in _parts(self.images):
-                    file.write(np.ascontiguousarray(part).data)
+        with atomic(folder / "images.npy") as temporary, open(temporary, "wb") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": self.images.shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for part in _parts(self.images):
+                file.write(np.ascontiguousarray(part).data)
         self.save_meta(folder)
 
     def save_meta(self, folder: Path) -> None:
