@@ -1,4 +1,4 @@
-"""`cofal.select`: one call from the clients' embeddings to the picks, under the kind of coordination that is asked for."""
+"""`cofal.select`: one call from the clients' embeddings to the picks, under the coordination that is asked for."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class KernelCoverage:
                 self._best = self._raised(self._best, int(row))
 
     def candidates(self, quota: Quota) -> tuple[np.ndarray, np.ndarray]:
-        """The feasible rows whose gain may be the greatest, with their gains: settled in float64 when there are several."""
+        """The feasible rows whose gain may be the greatest; their gains are settled in float64 if there are several."""
         if self._gains is None:
             self._look_ahead(quota)
         assert self._gains is not None

@@ -1,4 +1,4 @@
-"""The greedy and its constraint: client budgets as a partition matroid. What is maximised is an `Objective`, elsewhere."""
+"""The greedy and its constraint, client budgets as a partition matroid; what is maximised is an `Objective`."""
 
 from __future__ import annotations
 

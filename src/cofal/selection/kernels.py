@@ -1,8 +1,8 @@
-"""Kernels k(x, x') of the squared Euclidean distance between unit rows: whole tiles in float32, single pairs in float64.
+"""Kernels k(x, x') of the squared distance between unit rows: whole tiles in float32, single pairs in float64.
 
-The float64 value of a pair, from the differences of its two float32 rows, is what the selectors mean by k. Tiles come from a
-matrix product and are close to it (`noise` says how close); a top-hat tile equals it, since pairs near the edge are decided
-pair by pair.
+The float64 value of a pair, from the differences of its two float32 rows, is what the selectors mean by k. Tiles come
+from a matrix product and are close to it (`noise` says how close); a top-hat tile equals it, since pairs near the edge
+are decided pair by pair.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Kernel:
         return self._function(squared)
 
     def tile(self, a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
-        """k between all unit rows of `a` (r, d) and `b` (c, d): (r, c) float32 on the host, valid until the next tile."""
+        """k between all unit rows of a (r, d) and b (c, d): (r, c) float32 on the host, valid until the next tile."""
         squared = self._buffer.squared(a, b)
         if self._steep:
             on_host = squared.cpu().numpy()
-            _redo_near(on_host, _host(a), _host(b), np.float32(_NEAR))
+            _redo_near(on_host, _host(a), _host(b), _NEAR)
             squared = torch.from_numpy(on_host).to(a.device)
         return _host(self.of(squared))
 
@@ -74,7 +74,7 @@ class TopHat(Kernel):
         return tile
 
 
-def make_kernel(kernel: str | Callable[[torch.Tensor], torch.Tensor], d: int, lengthscale: float, delta: float) -> Kernel:
+def make_kernel(kernel: str | Callable[[torch.Tensor], torch.Tensor], d: int, lengthscale: float) -> Kernel:
     """The kernel called `kernel` over rows of `d` dimensions, or the user's own function of the squared distance."""
     sigma = lengthscale
     if callable(kernel):
@@ -86,7 +86,7 @@ def make_kernel(kernel: str | Callable[[torch.Tensor], torch.Tensor], d: int, le
     if kernel == "cauchy":
         return Kernel(lambda squared: squared.mul_(1 / sigma**2).add_(1).reciprocal_(), d, steep=False)
     if kernel == "tophat":
-        return TopHat(delta, d)
+        return TopHat(sigma, d)
     near = difflib.get_close_matches(str(kernel), NAMES, n=1, cutoff=0.0)[0]
     raise UserError(f"unknown kernel {kernel!r}; did you mean {near!r}? (known: {', '.join(NAMES)}, or a callable)")
 
@@ -95,7 +95,9 @@ def _checked(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torc
     probe = torch.linspace(0, 4, 9, dtype=torch.float64)
     value = function(probe)
     if not isinstance(value, torch.Tensor) or value.shape != probe.shape or not bool(torch.isfinite(value).all()):
-        raise UserError("the kernel must turn a tensor of squared distances (0 to 4) into a tensor of finite values like it")
+        raise UserError(
+            "the kernel must turn a tensor of squared distances (0 to 4) into finite values of the same shape"
+        )
     return function
 
 

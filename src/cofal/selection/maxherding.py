@@ -1,11 +1,37 @@
-"""MaxHerding: greedy maximum of kernel coverage, sum over rows x of max over picks c of k(x, c)."""
+"""MaxHerding: greedy maximum of kernel coverage, the sum over rows x of the largest k(x, c) over picks c."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
-from cofal.selection.coverage import MEMORY_LIMIT, KernelCoverage
-from cofal.selection.greedy import Quota, greedy
+import torch
+
+from cofal.errors import UserError
+from cofal.selection.approx import cover
+from cofal.selection.coverage import MEMORY_LIMIT
 from cofal.selection.kernels import make_kernel
 from cofal.selection.pool import Budgets, Picked, Pool
-def maxherding(pool, budgets, rng, *, kernel="gaussian", lengthscale=1.0, delta=0.75, memory_limit=MEMORY_LIMIT, approx=False):
-    return greedy(KernelCoverage(pool, make_kernel(kernel, pool.d, lengthscale, delta), memory_limit), Quota(pool, budgets))
+
+
+def maxherding(
+    pool: Pool,
+    budgets: Budgets,
+    rng: np.random.Generator,
+    *,
+    kernel: str | Callable[[torch.Tensor], torch.Tensor] = "gaussian",
+    lengthscale: float = 1.0,
+    memory_limit: int = MEMORY_LIMIT,
+    approx: bool | int = False,
+) -> Picked:
+    """Rows in the order picked, with their gains.
+
+    With s the lengthscale and r the distance of unit rows, the kernel is gaussian: exp(-r^2 / s^2), laplace:
+    exp(-r / s), cauchy: 1 / (1 + r^2 / s^2), tophat: 1 for r <= s, else 0 (this is ProbCover), or a function of yours that turns a
+    tensor of squared distances into a tensor of values. `memory_limit` (bytes) never changes the picks; `approx` picks
+    from a sample of the rows (True: of a size that suits; a number: of about that many rows).
+    """
+    if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
+        raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
+    return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx)

@@ -1,4 +1,4 @@
-"""The compressed list of pairs (point, candidate) whose kernel value can still raise the point, and gains kept up with it."""
+"""The compressed list of pairs (point, candidate) that can still matter, and the gains kept up by it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PairList:
         self.full = False
 
     def collect(self, values: np.ndarray, best: np.ndarray, top: int, left: int) -> None:
-        """Take the pairs of a (r, c) tile of kernel values at (top, left) and, off the diagonal, those of its mirror image."""
+        """Take the pairs of the (r, c) tile of kernel values at (top, left) and, off the diagonal, of its mirror."""
         if self.full:
             return
         r, c = values.shape
@@ -60,7 +60,7 @@ _STRIP = 64  # columns looked at together
 
 
 @numba.njit(inline="always")
-def _above(row: np.ndarray, best: np.ndarray) -> int:
+def _above(row: np.ndarray, best: np.ndarray) -> np.int32:
     count = np.int32(0)
     for j in range(row.shape[0]):
         count += np.int32(row[j] > best[j])
@@ -68,7 +68,7 @@ def _above(row: np.ndarray, best: np.ndarray) -> int:
 
 
 @numba.njit(inline="always")
-def _above_one(row: np.ndarray, best: float) -> int:
+def _above_one(row: np.ndarray, best: float) -> np.int32:
     count = np.int32(0)
     for j in range(row.shape[0]):
         count += np.int32(row[j] > best)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.coverage import MEMORY_LIMIT, KernelCoverage
-from cofal.selection.greedy import Quota, greedy
-from cofal.selection.kernels import make_kernel
+from cofal.selection.approx import cover
+from cofal.selection.coverage import MEMORY_LIMIT
+from cofal.selection.kernels import TopHat
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.radius import estimate_radius
 
@@ -19,11 +21,16 @@ def probcover(
     *,
     delta: float | str = 0.75,
     memory_limit: int = MEMORY_LIMIT,
+    approx: bool | int = False,
 ) -> Picked:
-    """Rows in the order picked; `delta` is the radius between unit rows, or "auto" to estimate it from the pool."""
-    if isinstance(delta, str):
-        if delta != "auto":
-            raise UserError(f"delta = {delta!r} is neither a number nor 'auto'")
+    """Rows in the order picked, with the number of rows that each newly covered.
+
+    `delta` is the radius between unit rows (0 to 2), or "auto" to estimate it from the pool. `memory_limit` (bytes)
+    never changes the picks; `approx` picks from a sample of the rows (True: of a size that suits; a number: of about
+    that many rows).
+    """
+    if delta == "auto":
         delta = estimate_radius(pool, rng)
-    kernel = make_kernel("tophat", pool.d, 1.0, delta)
-    return greedy(KernelCoverage(pool, kernel, memory_limit), Quota(pool, budgets))
+    if isinstance(delta, bool | str) or not 0 <= delta < math.inf:
+        raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
+    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx)

@@ -12,8 +12,8 @@ from cofal.selection.pool import Budgets, Pool
 def random(pool: Pool, budgets: Budgets, rng: np.random.Generator) -> np.ndarray:
     """Rows in random order, each taken while its client has budget left, (budget,) int64.
 
-    A row's place in the order depends on its values alone, so the order of clients and samples changes nothing; copies of
-    one row are told apart by their number, so that they do not come in a bunch.
+    A row's place in the order depends on its values alone, so the order of clients and samples changes nothing; copies
+    of one row are told apart by their number, so that they do not come in a bunch.
     """
     hashes = content_hash(pool, rng)
     by_hash = np.argsort(hashes, kind="stable")

@@ -1,4 +1,4 @@
-"""One pass over all pairs of rows: kernel tiles of the upper triangle turned into gains, and into a list of pairs that matter.
+"""One pass over all pairs of rows: kernel tiles of the upper triangle become gains and a list of pairs that matter.
 
 Each tile serves both its rows and its columns, so a pass costs half a matrix product over all pairs.
 """
@@ -29,8 +29,8 @@ def sweep(pool: Pool, kernel: Kernel, stages: np.ndarray, pairs: PairList | None
     k(x, c) > stages[-1, x].
     """
     gains = np.zeros(stages.shape)
-    cuts = [*range(0, pool.n, tile_size(pool.n)), pool.n]
-    tiles = list(zip(cuts[:-1], cuts[1:]))
+    size = tile_size(pool.n)
+    tiles = [(start, min(start + size, pool.n)) for start in range(0, pool.n, size)]
     with steps("distances", len(tiles) * (len(tiles) + 1) // 2) as advance:
         for i, (top, bottom) in enumerate(tiles):
             a = pool.tile(top, bottom)
@@ -53,7 +53,7 @@ def _add_gains(
     column_gains: np.ndarray,
     both: bool,
 ) -> None:
-    """Add a (r, c) tile to the gains of its rows (points: the columns) and, if `both`, of its columns (points: the rows).
+    """Add a (r, c) tile to the gains of its rows (over its columns) and, if `both`, of its columns (over its rows).
 
     The inner loops run over one-dimensional contiguous views, which is what lets the compiler vectorise them.
     """

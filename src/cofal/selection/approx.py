@@ -1,0 +1,68 @@
+"""Greedy kernel coverage of a pool: of all its rows exactly, or of a sample of them, with the loss measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from cofal.errors import UserError
+from cofal.selection.coverage import KernelCoverage
+from cofal.selection.greedy import Quota, greedy
+from cofal.selection.kernels import Kernel
+from cofal.selection.kmeans import content_hash
+from cofal.selection.pool import Budgets, Picked, Pool
+
+SAMPLE = 131_072  # rows that stand for the pool; smaller pools are covered exactly
+CHECK = 50_000  # rows, drawn anew, on which the loss is measured
+_TILE = 8192
+
+
+def cover(
+    pool: Pool, budgets: Budgets, kernel: Kernel, rng: np.random.Generator, memory_limit: int, approx: bool | int
+) -> Picked:
+    """The greedy picks of largest kernel coverage; `approx` is False, True, or the number of rows to sample."""
+    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int | np.integer) or memory_limit <= 0:
+        raise UserError(f"memory_limit = {memory_limit!r} is not a number of bytes above 0")
+    if not isinstance(approx, bool | int | np.integer) or approx < 0:
+        raise UserError(f"approx = {approx!r} is neither true or false nor a number of rows")
+    size = SAMPLE if approx is True else int(approx)
+    if not size or size >= pool.n:
+        exact = _exactly(pool, budgets, kernel, memory_limit)
+        return Picked(exact.rows, exact.gains, coverage_loss=0.0 if size else None)
+    sample = _sample(pool, budgets, size, rng)
+    inner = _exactly(pool.subset(sample), budgets, kernel, memory_limit)
+    rows = sample[inner.rows]
+    check = pool.subset(_sample(pool, budgets, min(CHECK, pool.n), rng))
+    rival = _exactly(check, budgets, kernel, memory_limit)
+    loss = 1 - _coverage(check, kernel, pool.rows(rows)) / _coverage(check, kernel, check.rows(rival.rows))
+    gains = None if inner.gains is None else inner.gains * (pool.n / len(sample))
+    return Picked(rows, gains, coverage_loss=max(0.0, loss))
+
+
+def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int) -> Picked:
+    return greedy(KernelCoverage(pool, kernel, memory_limit), Quota(pool, budgets))
+
+
+def _sample(pool: Pool, budgets: Budgets, size: int, rng: np.random.Generator) -> np.ndarray:
+    """About `size` rows (ascending), drawn by content: all labelled ones, and enough of each client for its budget."""
+    order = np.argsort(content_hash(pool, rng), kind="stable")
+    chosen = pool.labeled.copy()
+    chosen[order[:size]] = True
+    free = order[~pool.labeled[order]]
+    for client, budget in enumerate(budgets.per_client):
+        mine = free[pool.owner[free] == client]
+        chosen[mine[: 2 * budget]] = True  # twice, so that the last picks of a small client still have a choice
+    return np.flatnonzero(chosen)
+
+
+def _coverage(pool: Pool, kernel: Kernel, picks: torch.Tensor) -> float:
+    """Sum over the pool's rows of the largest kernel value to a pick or a labelled row."""
+    centers = torch.cat([picks, pool.rows(np.flatnonzero(pool.labeled))])
+    total = 0.0
+    for start in range(0, pool.n, _TILE):
+        tile = pool.tile(start, min(start + _TILE, pool.n))
+        best = np.zeros(len(tile), dtype=np.float32)
+        for first in range(0, len(centers), _TILE):
+            np.maximum(best, kernel.tile(tile, centers[first : first + _TILE]).max(axis=1), out=best)
+        total += float(best.sum(dtype=np.float64))
+    return total
