@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from cofal.errors import UserError
 from cofal.rng import generator
 from cofal.selection import kmeans as module
+from cofal.selection import unitrows
 from cofal.selection.kmeans import kmeans, squared_distances
 from cofal.selection.pool import Pool
+from cofal.selection.unitrows import UnitRows
+
+
+def unit(arrays: list[np.ndarray]) -> UnitRows:
+    return UnitRows(Pool(arrays))
 
 
 def clustered(n: int, d: int, groups: int, seed: int) -> np.ndarray:
@@ -20,7 +26,7 @@ def clustered(n: int, d: int, groups: int, seed: int) -> np.ndarray:
     return rng.normal(size=(groups, d))[rng.integers(groups, size=n)] + 0.3 * rng.normal(size=(n, d))
 
 
-def naive_lloyd(pool: Pool, centers: np.ndarray, iterations: int) -> np.ndarray:
+def naive_lloyd(pool: UnitRows, centers: np.ndarray, iterations: int) -> np.ndarray:
     """Lloyd's iterations as in a textbook, all distances each time; needs no cluster to run empty."""
     x = pool.tile(0, pool.n).double().numpy()
     for _ in range(iterations):
@@ -37,7 +43,7 @@ def naive_lloyd(pool: Pool, centers: np.ndarray, iterations: int) -> np.ndarray:
     n=st.integers(1, 120), d=st.integers(1, 9), groups=st.integers(1, 8), k=st.integers(1, 30), seed=st.integers(0, 99)
 )
 def test_every_row_is_in_the_nearest_cluster_and_every_centre_is_a_mean(n, d, groups, k, seed):
-    pool = Pool([clustered(n, d, groups, seed)])
+    pool = unit([clustered(n, d, groups, seed)])
     k = min(k, n)
     result = kmeans(pool, k, generator(seed))
     x = pool.tile(0, n).double().numpy()
@@ -45,13 +51,13 @@ def test_every_row_is_in_the_nearest_cluster_and_every_centre_is_a_mean(n, d, gr
     own = squares[np.arange(n), result.labels]
     assert np.all(own <= squares.min(1) + 1e-12)
     np.testing.assert_allclose(squared_distances(pool, result.labels, result.centers), own, atol=1e-12)
-    if result.iterations < 100:  # a fixed point
+    if result.iterations < 100:  # n < 1000: it ended because no row changed cluster
         for cluster in np.unique(result.labels):
             np.testing.assert_allclose(result.centers[cluster], x[result.labels == cluster].mean(0), atol=1e-9)
 
 
 def test_bounds_skip_rows_without_changing_the_result():
-    pool = Pool([clustered(1500, 16, 40, seed=3)])
+    pool = unit([clustered(1500, 16, 40, seed=3)])
     seeds = pool.rows(np.arange(0, 1500, 50)).double().numpy()
     result = module._lloyd(pool, seeds.copy(), 100)
     assert np.array_equal(result.labels, naive_lloyd(pool, seeds, 100))
@@ -59,14 +65,14 @@ def test_bounds_skip_rows_without_changing_the_result():
 
 
 def test_the_seed_arrives_and_repeats():
-    pool = Pool([clustered(400, 8, 5, seed=0)])
+    pool = unit([clustered(400, 8, 5, seed=0)])
     first, again, other = (kmeans(pool, 20, generator(seed)).labels for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_the_number_of_threads_does_not_matter():
-    pool = Pool([clustered(3000, 32, 10, seed=1)])
+    pool = unit([clustered(3000, 32, 10, seed=1)])
     before = torch.get_num_threads()
     try:
         results = []
@@ -84,27 +90,27 @@ def test_the_number_of_threads_does_not_matter():
 def test_the_order_and_the_owners_of_the_rows_do_not_matter(seed, k, cut):
     x = clustered(300, 6, 7, seed)
     shuffle = np.random.default_rng(seed).permutation(300)
-    together = kmeans(Pool([x]), k, generator(seed)).labels
-    apart = kmeans(Pool([x[shuffle][:cut], x[shuffle][cut:]]), k, generator(seed)).labels
+    together = kmeans(unit([x]), k, generator(seed)).labels
+    apart = kmeans(unit([x[shuffle][:cut], x[shuffle][cut:]]), k, generator(seed)).labels
     assert np.array_equal(together[shuffle], apart)
 
 
 def test_tiles_do_not_matter(monkeypatch):
-    pool = Pool([clustered(700, 8, 9, seed=2)])
+    pool = unit([clustered(700, 8, 9, seed=2)])
     whole = kmeans(pool, 30, generator(0)).labels
     monkeypatch.setattr(module, "TILE", 64)  # 700 is no multiple: the last, partial tile counts too
     assert np.array_equal(whole, kmeans(pool, 30, generator(0)).labels)
 
 
 def test_duplicates_leave_clusters_empty_rather_than_fail():
-    pool = Pool([np.repeat(np.eye(3), [5, 1, 7], axis=0)])
+    pool = unit([np.repeat(np.eye(3), [5, 1, 7], axis=0)])
     result = kmeans(pool, 8, generator(0))
     assert (result.sizes > 0).sum() == 3
     assert squared_distances(pool, result.labels, result.centers).sum() == pytest.approx(0, abs=1e-12)
 
 
 def test_an_empty_cluster_is_refilled():
-    pool = Pool([clustered(200, 4, 6, seed=5)])
+    pool = unit([clustered(200, 4, 6, seed=5)])
     far = np.full((4, 4), 0.0)
     far[1:] = [-9, -9, -9, -9]  # three centres that no row is near
     assert (module._lloyd(pool, far, 100).sizes > 0).all()
@@ -113,7 +119,7 @@ def test_an_empty_cluster_is_refilled():
 def test_quality_is_that_of_scikit_learn():
     from sklearn.cluster import KMeans
 
-    pool = Pool([clustered(4000, 24, 30, seed=4)])
+    pool = unit([clustered(4000, 24, 30, seed=4)])
     x = pool.tile(0, pool.n).numpy()
     ours = [kmeans(pool, 50, generator(seed)) for seed in range(3)]
     inertia = np.median([squared_distances(pool, one.labels, one.centers).sum() for one in ours])
@@ -123,7 +129,7 @@ def test_quality_is_that_of_scikit_learn():
 
 def test_approximate_mode_costs_little_inertia(monkeypatch):
     monkeypatch.setattr(module, "APPROX_ROWS_PER_CLUSTER", 40)
-    pool = Pool([clustered(4000, 16, 20, seed=6)])
+    pool = unit([clustered(4000, 16, 20, seed=6)])
     exact, approx = (kmeans(pool, 25, generator(0), approx=flag) for flag in (False, True))
     cost = [squared_distances(pool, one.labels, one.centers).sum() for one in (exact, approx)]
     assert not np.array_equal(exact.labels, approx.labels)  # the sample was really used
@@ -138,15 +144,16 @@ def test_a_memory_map_is_read_in_tiles(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(module, "TILE", 128)
     monkeypatch.setattr(module, "SEED_ROWS", 128)
     monkeypatch.setattr(module, "SEED_ROWS_PER_CLUSTER", 1)
+    monkeypatch.setattr(unitrows, "KEPT_BYTES", 0)
     asked = []
     rows = Pool.rows
     monkeypatch.setattr(Pool, "rows", lambda self, index: asked.append(len(index)) or rows(self, index))
-    result = kmeans(Pool([mapped]), 12, generator(0))
+    result = kmeans(unit([mapped]), 12, generator(0))
     assert max(asked) <= 128
-    assert np.array_equal(result.labels, kmeans(Pool([x]), 12, generator(0)).labels)
+    assert np.array_equal(result.labels, kmeans(unit([x]), 12, generator(0)).labels)
 
 
 @pytest.mark.parametrize("k", [0, 11])
 def test_an_impossible_number_of_clusters_is_named(k):
     with pytest.raises(UserError, match=f"cannot form {k} clusters of 10 samples"):
-        kmeans(Pool([np.eye(10)]), k, generator(0))
+        kmeans(unit([np.eye(10)]), k, generator(0))

@@ -12,6 +12,7 @@ from cofal.selection import radius as module
 from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius, purity_radius
+from cofal.selection.unitrows import UnitRows
 
 
 def purity(pool: Pool, labels: np.ndarray, radius: float) -> float:
@@ -30,7 +31,7 @@ def test_the_radius_is_the_largest_of_its_purity(seed, n, d):
     pool = Pool([np.random.default_rng(seed).normal(size=(n, d))])
     for estimate, share in ((estimate_radius, module.PURITY), (purity_radius, module.PAPER_PURITY)):
         radius = estimate(pool, generator(seed), 5)
-        labels = kmeans(pool, 5, generator(seed)).labels
+        labels = kmeans(UnitRows(pool), 5, generator(seed)).labels
         if radius == module._WITHOUT_STRUCTURE:
             continue
         assert purity(pool, labels, radius) >= share - 1e-9
@@ -54,7 +55,7 @@ def test_a_sample_tells_about_the_pool(monkeypatch):
     x = np.random.default_rng(4).normal(size=(4000, 16))
     sampled = estimate_radius(Pool([x]), generator(0))
     monkeypatch.setattr(module, "SAMPLE", 4000)
-    assert sampled == pytest.approx(estimate_radius(Pool([x]), generator(0)), rel=0.05)
+    assert sampled == pytest.approx(estimate_radius(Pool([x]), generator(0)), rel=0.1)
 
 
 @pytest.mark.parametrize("x", [np.ones((1, 3)), np.ones((40, 3)), np.array([[1.0, 0], [0, 1]])])

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 
 from cofal.errors import UserError
-from cofal.selection.pool import Pool
+from cofal.selection.unitrows import UnitRows
 
 TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
-SEED_ROWS, SEED_ROWS_PER_CLUSTER = 4096, 20  # k-means++ draws from a sample of the larger of the two
+SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
 APPROX_ROWS_PER_CLUSTER = 128  # in approximate mode the centres are fitted to a sample of this many rows per cluster
+SETTLED = 1e-3  # the iterations end when no larger share of the rows changes cluster
 TIE = 1e-12  # squared distances closer than this are equal: the lowest cluster wins
 
 
@@ -41,12 +42,13 @@ class Clustering:
 
 
 def kmeans(
-    pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
+    pool: UnitRows, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
 ) -> Clustering:
     """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
 
-    Stops when no row changes cluster, or after `max_iterations` (late ones are nearly free: few rows are looked at).
-    With `approx` the centres are fitted to a sample of the rows, and every row joins its nearest centre at the end.
+    Stops when at most one row in a thousand changes cluster, or after `max_iterations`; every row is then in the
+    cluster of its nearest centre. With `approx` the centres are fitted to a sample of the rows, and every row joins its
+    nearest centre at the end.
     """
     if not 1 <= k <= pool.n:
         raise UserError(f"cannot form {k} clusters of {pool.n} samples; ask for 1 to {pool.n} clusters")
@@ -60,7 +62,7 @@ def kmeans(
     return _lloyd(pool, centers, max_iterations)
 
 
-def squared_distances(pool: Pool, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+def squared_distances(pool: UnitRows, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """(n,) float64 squared distance of each row to the centre of its cluster; their sum is the inertia."""
     squares = np.empty(pool.n)
     for start in range(0, pool.n, TILE):
@@ -70,7 +72,7 @@ def squared_distances(pool: Pool, labels: np.ndarray, centers: np.ndarray) -> np
     return squares
 
 
-def content_hash(pool: Pool, rng: np.random.Generator) -> np.ndarray:
+def content_hash(pool: UnitRows, rng: np.random.Generator) -> np.ndarray:
     """(n,) uint64 random number of each row that depends on its values alone, not on where it stands.
 
     Sorting by it shuffles the rows the same way however clients and samples are ordered.
@@ -83,7 +85,7 @@ def content_hash(pool: Pool, rng: np.random.Generator) -> np.ndarray:
     return hashes
 
 
-def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
+def _lloyd(pool: UnitRows, centers: np.ndarray, max_iterations: int) -> Clustering:
     """Alternate assignment and means from `centers` (k, d); ends on an assignment, so that labels fit the centres."""
     n, k = pool.n, len(centers)
     labels = np.full(n, -1, np.int32)
@@ -98,7 +100,7 @@ def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
         for start in range(0, len(moved), TILE):
             span = slice(start, start + TILE)
             _transfer(pool.rows(moved[span]).cpu().numpy(), before[span], after[span], sums, counts)
-        if len(moved) == 0 or iteration == max_iterations:
+        if len(moved) <= SETTLED * n or iteration == max_iterations:
             break
         means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
         if counts.min() == 0:
@@ -113,7 +115,7 @@ def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
     return Clustering(labels, centers, iteration)
 
 
-def _nearest(pool: Pool, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _nearest(pool: UnitRows, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The exact nearest of `centers` (k, d) to each of `rows`: labels (m,) int32, and float32 bounds on two distances.
 
     The bounds are from above on the distance to that centre, from below on the distance to any other.
@@ -140,13 +142,33 @@ def _nearest(pool: Pool, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndar
 
 def _best_two(scores: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each row of `scores` (m, k): where the smallest is, the smallest, the second smallest (infinite if k = 1)."""
+    if scores.device.type == "cpu":
+        return _scan_two(scores.numpy())
     if scores.shape[1] == 1:
         return np.zeros(len(scores), np.int32), scores[:, 0].cpu().numpy(), np.full(len(scores), np.inf, np.float32)
     values, index = (part.cpu().numpy() for part in scores.topk(2, largest=False))
     return index[:, 0].astype(np.int32), values[:, 0], values[:, 1]
 
 
-def _refill_empty(pool: Pool, labels: np.ndarray, means: np.ndarray, empty: np.ndarray) -> None:
+@numba.njit(cache=True)
+def _scan_two(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`_best_two` for the CPU, where torch's topk costs more than the product that made the scores."""
+    m, k = scores.shape
+    index, first, second = np.empty(m, np.int32), np.empty(m, np.float32), np.empty(m, np.float32)
+    for i in range(m):
+        low, next_low, at = np.float32(np.inf), np.float32(np.inf), 0
+        for j in range(k):
+            value = scores[i, j]
+            if value < next_low:
+                if value < low:
+                    next_low, low, at = low, value, j
+                else:
+                    next_low = value
+        index[i], first[i], second[i] = at, low, next_low
+    return index, first, second
+
+
+def _refill_empty(pool: UnitRows, labels: np.ndarray, means: np.ndarray, empty: np.ndarray) -> None:
     """Put each empty cluster's mean on a row of its own: the rows farthest from their means, none that sits on it."""
     squares = squared_distances(pool, labels, means)
     farthest = np.argsort(-squares, kind="stable")[: len(empty)]

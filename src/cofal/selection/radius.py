@@ -14,11 +14,12 @@ import numpy as np
 
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Pool
+from cofal.selection.unitrows import UnitRows
 
 CLUSTERS = 25  # more than most tasks have classes: a cluster then lies within a class
 PURITY = 0.22  # share of balls still pure at the estimated radius
 PAPER_PURITY = 0.95
-SAMPLE = 3000  # rows looked at; distances to a nearest row depend on how many there are, so larger pools are thinned
+SAMPLE = 2000  # rows looked at; distances to a nearest row depend on how many there are, so larger pools are thinned
 _WITHOUT_STRUCTURE = 0.5  # for a pool of one row, or of equal rows: any radius serves
 
 
@@ -40,20 +41,20 @@ def purity_radius(pool: Pool, rng: np.random.Generator, clusters: int | None = N
 
 def _radius_of_purity(pool: Pool, rng: np.random.Generator, clusters: int | None, purity: float) -> float:
     """The largest radius, in steps of 0.0001, at which a share `purity` of the balls lie within one cluster."""
-    sample = pool
+    sample = UnitRows(pool)
     if pool.n > SAMPLE:
-        sample = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+        sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
     k = min(clusters or min(CLUSTERS, max(2, pool.n // 10)), sample.n)
     other = np.sort(_distance_to_other_clusters(sample, kmeans(sample, k, rng).labels))
     limit = other[int((1 - purity) * len(other))]  # at this radius one ball too many is impure
     return math.ceil(limit * 1e4 - 1) / 1e4 if limit > 1e-4 and math.isfinite(limit) else _WITHOUT_STRUCTURE
 
 
-def _distance_to_other_clusters(pool: Pool, labels: np.ndarray) -> np.ndarray:
+def _distance_to_other_clusters(unit: UnitRows, labels: np.ndarray) -> np.ndarray:
     """(n,) float64 distance from each row to the nearest row of another cluster; infinite if there is no other."""
-    x = pool.tile(0, pool.n).cpu().double().numpy()
-    nearest = np.empty(pool.n)
-    for start in range(0, pool.n, 512):
+    x = unit.tile(0, unit.n).cpu().double().numpy()
+    nearest = np.empty(unit.n)
+    for start in range(0, unit.n, 512):
         span = slice(start, start + 512)
         squares = 2 - 2 * x[span] @ x.T
         squares[labels[span, None] == labels] = np.inf

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import torch
 
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Budgets, Pool
+from cofal.selection.unitrows import UnitRows
 
 MAX_CLUSTERS = 500
 SMALL_CLUSTER = 5  # clusters of at most this many points come last
@@ -33,13 +35,14 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     if budgets.total == 0:
         return picks
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
-    labels = kmeans(pool, k, rng, approx=approx).labels
-    priority = content_hash(pool, rng) if approx else None
+    unit = UnitRows(pool)
+    labels = kmeans(unit, k, rng, approx=approx).labels
+    priority = content_hash(unit, rng) if approx else None
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
     ranked = []  # of each cluster, its rows from the most typical down
     for rows in members:
-        spread[rows] = _spread(pool, rows, priority)
+        spread[rows] = _spread(unit, rows, priority)
         ranked.append(rows[_order_with_ties(spread[rows])])
 
     sizes = np.array([len(rows) for rows in members])
@@ -80,40 +83,54 @@ def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.n
     return np.lexsort((np.arange(len(values)) if rows is None else rows, rank))
 
 
-def _spread(pool: Pool, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
+def _spread(unit: UnitRows, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
     """(len(rows),) float64 mean squared distance of each row of a cluster to its nearest neighbours in it."""
     neighbors = min(NEIGHBORS, len(rows) // 2)
     if neighbors == 0:
         return np.zeros(len(rows))
     if priority is None or len(rows) <= APPROX_CLUSTER_ROWS:
-        return _neighbor_distances(pool, rows, neighbors)
+        return _neighbor_distances(unit, rows, neighbors)
     spread = np.full(len(rows), _UNMEASURED)
     sample = np.sort(np.argsort(priority[rows], kind="stable")[:APPROX_CLUSTER_ROWS])
-    spread[sample] = _neighbor_distances(pool, rows[sample], neighbors)
+    spread[sample] = _neighbor_distances(unit, rows[sample], neighbors)
     return spread
 
 
-def _neighbor_distances(pool: Pool, rows: np.ndarray, neighbors: int) -> np.ndarray:
+def _neighbor_distances(unit: UnitRows, rows: np.ndarray, neighbors: int) -> np.ndarray:
     """(len(rows),) float64 mean squared distance of each row to the `neighbors` nearest others among `rows`.
 
     In float64, so that neither the number of threads nor the tiles decide between near-equal rows.
     """
-    whole = pool.rows(rows).double() if len(rows) <= _COLUMNS else None  # a larger cluster is read tile by tile
+    whole = unit.rows(rows).double() if len(rows) <= _COLUMNS else None  # a larger cluster is read tile by tile
 
     def tile(start: int, size: int) -> torch.Tensor:
-        return pool.rows(rows[start : start + size]).double() if whole is None else whole[start : start + size]
+        return unit.rows(rows[start : start + size]).double() if whole is None else whole[start : start + size]
 
     means = np.empty(len(rows))
     for start in range(0, len(rows), _ROWS):
         x = tile(start, _ROWS)
-        own = torch.arange(len(x), device=pool.device)
-        nearest = x.new_empty(len(x), 0)
+        own = torch.arange(len(x), device=unit.device)
+        nearest = np.full((len(x), neighbors), np.inf)
         for first in range(0, len(rows), _COLUMNS):
             y = tile(first, _COLUMNS)
             squares = torch.addmm((y * y).sum(1), x, y.T, alpha=-2)  # (rows, columns) squared distances less |x|^2
             if first <= start < first + _COLUMNS:  # _COLUMNS is a multiple of _ROWS: a row tile lies in one column tile
                 squares[own, start - first + own] = torch.inf
-            closest = squares.topk(min(neighbors, len(y)), largest=False).values
-            nearest = torch.cat([nearest, closest], 1).sort(1).values[:, :neighbors]
-        means[start : start + _ROWS] = ((x * x).sum(1) + nearest.mean(1)).clamp(min=0).cpu().numpy()
+            _keep_smallest(squares.cpu().numpy(), nearest)
+        means[start : start + _ROWS] = np.maximum((x * x).sum(1).cpu().numpy() + nearest.mean(1), 0)
     return means
+
+
+@numba.njit(cache=True)
+def _keep_smallest(values: np.ndarray, smallest: np.ndarray) -> None:
+    """Merge the rows of `values` (m, c) into the rows of `smallest` (m, k), which are ascending and stay so."""
+    k = smallest.shape[1]
+    for i in range(len(values)):
+        kept = smallest[i]
+        for value in values[i]:
+            if value < kept[k - 1]:
+                j = k - 1
+                while j > 0 and kept[j - 1] > value:
+                    kept[j] = kept[j - 1]
+                    j -= 1
+                kept[j] = value
