@@ -1,1 +1,198 @@
 """`cofal select`: picks from embedding files, written as a CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cofal.cli import app
+from cofal.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cofal.selection.pool import Selection
+
+
+@app.command("select")
+def select_command(
+    client: Annotated[
+        list[Path],
+        typer.Option(help="Embeddings of a client: .npy (rows, dimensions), or .npz with one array. Repeat."),
+    ],
+    budget: Annotated[list[int], typer.Option(help="Labels that client can afford, in the order of --client. Repeat.")],
+    out: Annotated[Path, typer.Option(help="CSV to write: rank,client,index.")],
+    method: Annotated[str, typer.Option(help="probcover, typiclust, maxherding or random.")] = "maxherding",
+    coordination: Annotated[
+        str, typer.Option(help="central: over all clients together; per-client: each alone.")
+    ] = "central",
+    labeled: Annotated[
+        list[Path] | None,
+        typer.Option(help="Positions already labelled, one a line, in the order of --client. Repeat."),
+    ] = None,
+    delta: Annotated[
+        str | None, typer.Option(help="Radius of probcover between unit rows, or auto to estimate it.")
+    ] = None,
+    lengthscale: Annotated[float | None, typer.Option(help="Lengthscale of maxherding's kernel.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="Kernel of maxherding: gaussian, laplace, cauchy, tophat.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Expected displacement of noise on every embedding.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    approx: Annotated[
+        bool, typer.Option("--approx", help="For millions of rows: pick from a sample and measure what that loses.")
+    ] = False,
+    memory_limit: Annotated[
+        float | None, typer.Option(help="GiB that probcover and maxherding may use; never changes the picks.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where matrix products run: cpu or cuda.")] = "cpu",
+    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Pick the rows each client should label.
+
+    In the CSV, client is the place of its file among --client (0 for the first), index the row in that file (from 0).
+
+    Example: cofal select --client a.npy --client b.npy --budget 10 --budget 10 --out picks.csv
+    """
+    import time
+
+    from cofal.selection import select
+
+    params: dict[str, Any] = {}
+    if delta is not None:
+        params["delta"] = _radius(delta)
+    if lengthscale is not None:
+        params["lengthscale"] = lengthscale
+    if kernel is not None:
+        params["kernel"] = kernel
+    if memory_limit is not None:
+        params["memory_limit"] = int(memory_limit * 2**30)
+    if approx:
+        params["approx"] = True
+    _check_writable(out)
+    embeddings = [_embeddings(path) for path in client]
+    positions = None if not labeled else [_positions(path) for path in labeled]
+    started = time.monotonic()
+    picks = select(
+        embeddings, budget, method, coordination, positions, seed=seed, epsilon=epsilon, device=device, **params
+    )
+    seconds = time.monotonic() - started
+    _write(out, picks)
+    _summary(picks, client, [len(array) for array in embeddings], method, coordination, seconds, out, json_)
+
+
+def _radius(text: str) -> float | str:
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"--delta {text} is neither a number nor 'auto'") from None
+
+
+def _embeddings(path: Path) -> np.ndarray:
+    """The array of an .npy file, mapped rather than read, or the only array of an .npz file."""
+    import zipfile
+
+    import numpy as np
+
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give an .npy file")
+    try:
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            if len(loaded.files) != 1:
+                names = ", ".join(loaded.files) or "none"
+                raise UserError(f"{path} holds {len(loaded.files)} arrays ({names}); save the embeddings alone as .npy")
+            return np.asarray(loaded[loaded.files[0]])
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or 'it is damaged or not an .npy file'}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if "Object arrays" in str(error):
+            raise UserError(f"{path} holds Python objects, not numbers; save a float array with numpy.save") from error
+        raise UserError(f"{path} is not a whole .npy file; write it with numpy.save") from error
+
+
+def _positions(path: Path) -> np.ndarray:
+    """The whole numbers of a text file, one a line; empty lines are skipped."""
+    import numpy as np
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; give labelled positions, one a line") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                found.append(int(line))
+            except ValueError:
+                raise UserError(f"line {number} of {path} is {line.strip()!r}; give one position a line") from None
+    return np.array(found, dtype=np.int64)
+
+
+def _check_writable(out: Path) -> None:
+    """Fail before the work, not after it."""
+    import os
+
+    if out.is_dir():
+        raise UserError(f"cannot write {out}: it is a folder; name a file in it")
+    parent = next((folder for folder in out.absolute().parents if folder.exists()), Path("/"))
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UserError(f"cannot write {out}: {parent} is not a folder you may write to; choose another place")
+
+
+def _write(out: Path, picks: Selection) -> None:
+    import csv
+
+    from cofal.files import atomic
+
+    with atomic(out) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["rank", "client", "index"])
+        writer.writerows([rank, client, position] for rank, (client, position) in enumerate(picks.order))
+
+
+def _summary(
+    picks: Selection,
+    files: list[Path],
+    sizes: list[int],
+    method: str,
+    coordination: str,
+    seconds: float,
+    out: Path,
+    as_json: bool,
+) -> None:
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    counts = [len(rows) for rows in picks.indices]
+    if as_json:
+        report = {
+            "method": method,
+            "coordination": coordination,
+            "picks": [{"client": c, "index": i} for c, i in picks.order],
+            "clients": [{"file": str(f), "rows": n, "picked": k} for f, n, k in zip(files, sizes, counts)],
+            "seconds": round(seconds, 3),
+            "coverage_loss": picks.coverage_loss,
+            "out": str(out),
+        }
+        typer.echo(json.dumps(report))
+        return
+    table = Table(title=f"{method}, {coordination}")
+    for heading in ("client", "file"):
+        table.add_column(heading)
+    for heading in ("rows", "picked"):
+        table.add_column(heading, justify="right")
+    for number, (file, rows, count) in enumerate(zip(files, sizes, counts)):
+        table.add_row(str(number), str(file), f"{rows:,}", f"{count:,}")
+    Console().print(table)
+    if picks.coverage_loss is not None:
+        typer.echo(f"approximate: {picks.coverage_loss:.1%} less coverage than exact picks on a check sample")
+    typer.echo(f"{sum(counts)} picks in {seconds:.1f} s, written to {out}")

@@ -28,9 +28,9 @@ def maxherding(
     """Rows in the order picked, with their gains.
 
     With s the lengthscale and r the distance of unit rows, the kernel is gaussian: exp(-r^2 / s^2), laplace:
-    exp(-r / s), cauchy: 1 / (1 + r^2 / s^2), tophat: 1 for r <= s, else 0 (this is ProbCover), or a function of yours that turns a
-    tensor of squared distances into a tensor of values. `memory_limit` (bytes) never changes the picks; `approx` picks
-    from a sample of the rows (True: of a size that suits; a number: of about that many rows).
+    exp(-r / s), cauchy: 1 / (1 + r^2 / s^2), tophat: 1 for r <= s, else 0 (this is ProbCover), or a function of yours
+    that turns a tensor of squared distances into a tensor of values. `memory_limit` (bytes) never changes the picks;
+    `approx` picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
     """
     if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
         raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
