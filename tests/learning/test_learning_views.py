@@ -110,11 +110,11 @@ def test_blur_keeps_flat_images_and_smooths_noise():
     assert blurred.std(dim=(1, 2, 3)).min() < 0.6 * noise.std()
 
 
-def test_glyphs_are_never_mirrored_and_stay_near_the_original():
+def test_glyphs_are_never_mirrored():
     ramp = torch.linspace(0, 1, 28).expand(64, 1, 28, 28)  # dark left, bright right
     for view in make_views("glyph", 28, 1)(ramp, torch_generator(0)):
         left, right = view[..., 8:14].mean(dim=(1, 2, 3)), view[..., 14:20].mean(dim=(1, 2, 3))
-        assert (right > left).float().mean() > 0.9  # a hole may hide the bright side of a few
+        assert (right > left).all()
 
 
 def test_views_run_under_deterministic_algorithms():

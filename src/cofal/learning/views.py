@@ -146,18 +146,6 @@ def _blur(images: Tensor, probability: float, generator: torch.Generator) -> Ten
     return F.conv2d(x, kernel[:, None, :, None], groups=b * c).view(images.shape)
 
 
-def _erase(images: Tensor, probability: float, largest: float, generator: torch.Generator) -> Tensor:
-    """Black out one rectangle, its sides up to `largest` of the image's, in a random part of the images."""
-    b, _, h, w = images.shape
-    side = _uniform(0.15, largest, (2, b, 1), generator) * _happens(probability, b, generator)[:, None]
-    start = _uniform(0.0, 1.0, (2, b, 1), generator) * (1.0 - side)
-    rows, columns = (torch.arange(h) + 0.5) / h, (torch.arange(w) + 0.5) / w
-    in_rows = (rows >= start[0]) & (rows < start[0] + side[0])
-    in_columns = (columns >= start[1]) & (columns < start[1] + side[1])
-    hole = in_rows[:, None, :, None] & in_columns[:, None, None, :]
-    return images.masked_fill(hole.to(images.device), 0.0)
-
-
 # ---- the named recipes ----------------------------------------------------------------------------------------------
 
 
@@ -175,8 +163,7 @@ def _glyph(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
     b = len(images)
     theta = _small_affine(b, 15.0, 0.1, 0.2, 0.2, generator)
     x = _resample(images, theta, size, "zeros", _elastic(b, size, 4, 0.03, generator))
-    x = _brightness_contrast(x, 0.3, generator)
-    return _erase(x, 0.5, 0.4, generator)
+    return _brightness_contrast(x, 0.3, generator)
 
 
 def _natural_light(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
