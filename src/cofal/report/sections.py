@@ -162,8 +162,8 @@ def _by_round(lines: list[dict[str, Any]], key: str, name: str, *, percent_axis:
         x_title="Round",
         y_title=name,
         description=f"{name} by round, from {tips[0].splitlines()[1]} to {tips[-1].splitlines()[1]}.",
-        width=460,
-        height=260,
+        width=400,
+        height=240,
         percent=percent_axis,
         direct_labels=False,
     )

@@ -1,0 +1,81 @@
+"""The report in a real browser: its script runs, and does what a person's hand asks of it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from cofal.report.page import write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1000,900", "--dump-dom",
+]  # fmt: skip
+
+# Written after the report's own script, this plays the person and leaves what it saw in the page.
+PERSON = """<script>
+const seen = {}; const all = (s) => [...document.querySelectorAll(s)];
+const visible = (s) => all(s).filter((e) => e.getClientRects().length && getComputedStyle(e).display !== "none").length;
+const press = (s) => document.querySelector(s).click();
+const point = (svg, x, y) => {
+  const box = svg.getBoundingClientRect(), view = svg.viewBox.baseVal, scale = box.width / view.width;
+  svg.dispatchEvent(new PointerEvent("pointermove",
+    {clientX: box.left + (x - view.x) * scale, clientY: box.top + (y - view.y) * scale, bubbles: true}));
+  return document.getElementById("tip").hidden ? null : document.getElementById("tip").textContent;
+};
+window.onerror = (message) => { seen.error = message; };
+seen.start = [visible(".panel"), visible(".pick"), visible(".gallery")];
+const pick = document.querySelector(".track:not(.off) .pick");
+document.querySelector(".map").scrollIntoView();
+seen.pick = point(pick.closest("svg"), +pick.dataset.x, +pick.dataset.y);
+const dot = document.querySelector("#accuracy-chart circle");
+dot.scrollIntoView();
+seen.dot = point(dot.closest("svg"), +dot.getAttribute("cx"), +dot.getAttribute("cy"));
+seen.far = point(dot.closest("svg"), 5000, 5000);
+press('#map [data-choose="random"]');
+seen.random = [visible(".panel"), visible(".pick"), visible(".gallery"),
+  document.querySelector('.gallery:not([hidden])').dataset.method];
+press('#map [data-choose="maxherding"]');
+const budget = document.getElementById("budget"); budget.value = "4"; budget.dispatchEvent(new Event("change"));
+seen.four = visible(".pick");
+press('#map .focus [data-focus="0"]'); press('#map .focus [data-focus="1"]');
+seen.dimmed = new Set(all(".dots.dim").map((e) => e.dataset.client)).size;
+press('#map .focus [data-focus="1"]');
+seen.again = all("#map .dim").length;
+press('#accuracy .focus [data-focus="maxherding"]');
+seen.lines = all("#accuracy-chart .line.dim").map((e) => e.dataset.method);
+const note = document.createElement("pre");
+note.id = "seen"; note.textContent = JSON.stringify(seen);
+document.body.append(note);
+</script></body>"""
+
+
+def test_a_person_points_and_presses(written_run, tmp_path):
+    run = written_run(budgets=(4, 8))
+    write_report(run)
+    played = tmp_path / "played.html"
+    played.write_text(run.report.read_text(encoding="utf-8").replace("</body>", PERSON), encoding="utf-8")
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    done = subprocess.run(
+        [str(CHROMIUM), *FLAGS, profile, played.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
+    assert found, "the script stopped before its end"
+    seen = json.loads(html.unescape(found.group(1)))
+    assert "error" not in seen
+    assert seen["start"] == [2, 16, 1]
+    assert re.fullmatch(r"(north|south)/\d+\n(north|south)\nasked as number \d", seen["pick"])
+    assert re.fullmatch(r"Random\n4 labels\n40.0\s%", seen["dot"])
+    assert seen["far"] is None
+    assert seen["random"] == [1, 8, 1, "random"]
+    assert seen["four"] == 8
+    assert seen["dimmed"] == 1
+    assert seen["again"] == 0
+    assert seen["lines"] == ["random"]
