@@ -79,7 +79,7 @@ def problems(draw):
 @given(problem=problems(), seed=st.integers(0, 5))
 def test_picks_equal_the_oracle_one_by_one(problem, seed):
     pool, per_client = problem
-    picks = typiclust(pool, Budgets(per_client, pool), generator(seed))
+    picks = typiclust(pool, Budgets(per_client, pool), generator(seed)).rows
     assert picks.tolist() == oracle(pool, per_client, seed)
 
 
@@ -87,7 +87,7 @@ def test_picks_equal_the_oracle_one_by_one(problem, seed):
 @given(problem=problems(), approx=st.booleans())
 def test_budgets_are_met_exactly_without_repeats_or_labelled_rows(problem, approx):
     pool, per_client = problem
-    picks = typiclust(pool, Budgets(per_client, pool), generator(0), approx=approx)
+    picks = typiclust(pool, Budgets(per_client, pool), generator(0), approx=approx).rows
     assert np.bincount(pool.owner[picks], minlength=pool.clients).tolist() == per_client
     assert len(set(picks.tolist())) == len(picks)
     assert not pool.labeled[picks].any()
@@ -105,7 +105,7 @@ def test_the_order_of_clients_and_samples_does_not_matter(seed, clients):
 
     def picked(given: list[np.ndarray], budgets: list[int]) -> set[tuple[float, ...]]:
         pool = Pool(given)
-        rows = typiclust(pool, Budgets(budgets, pool), generator(seed))
+        rows = typiclust(pool, Budgets(budgets, pool), generator(seed)).rows
         return {tuple(row) for row in pool.rows(rows).tolist()}
 
     shuffled = [arrays[c][inner[c]] for c in outer]
@@ -119,9 +119,9 @@ def test_one_pick_per_cluster_when_the_budget_fits():
     x = np.concatenate([np.eye(8)[i] + 0.02 * rng.normal(size=(size, 8)) for i, size in enumerate(sizes)])
     blob = np.repeat(np.arange(4), sizes)
     pool = Pool([x])
-    assert blob[typiclust(pool, Budgets([4], pool), generator(0))].tolist() == [0, 1, 2, 3]
+    assert blob[typiclust(pool, Budgets([4], pool), generator(0)).rows].tolist() == [0, 1, 2, 3]
     labelled = Pool([x], [np.flatnonzero(blob == 0)[:1]])  # k-means still finds the four blobs: 1 label + budget 3
-    assert blob[typiclust(labelled, Budgets([3], labelled), generator(0))].tolist() == [1, 2, 3]
+    assert blob[typiclust(labelled, Budgets([3], labelled), generator(0)).rows].tolist() == [1, 2, 3]
 
 
 def test_small_clusters_come_last(monkeypatch):
@@ -129,16 +129,16 @@ def test_small_clusters_come_last(monkeypatch):
     rng = np.random.default_rng(1)
     blob = np.repeat([0, 1, 2], [12, 5, 6])
     pool = Pool([np.eye(6)[blob] + 0.02 * rng.normal(size=(23, 6))])
-    picked = blob[typiclust(pool, Budgets([23], pool), generator(0))].tolist()
+    picked = blob[typiclust(pool, Budgets([23], pool), generator(0)).rows].tolist()
     assert picked[:4] == [0, 2, 0, 2]
     assert picked[18:] == [1] * 5
 
 
 def test_pools_far_below_500_and_budgets_of_the_whole_pool():
     pool = Pool([np.random.default_rng(2).normal(size=(7, 3)), np.random.default_rng(3).normal(size=(1, 3))])
-    picks = typiclust(pool, Budgets([7, 1], pool), generator(0))
+    picks = typiclust(pool, Budgets([7, 1], pool), generator(0)).rows
     assert sorted(picks.tolist()) == list(range(8))
-    assert typiclust(pool, Budgets([0, 0], pool), generator(0)).tolist() == []
+    assert typiclust(pool, Budgets([0, 0], pool), generator(0)).rows.tolist() == []
 
 
 def test_a_budget_above_500_visits_clusters_again(monkeypatch):
@@ -146,14 +146,14 @@ def test_a_budget_above_500_visits_clusters_again(monkeypatch):
     rng = np.random.default_rng(4)
     blob = np.repeat(np.arange(5), 12)
     pool = Pool([np.eye(5)[blob] + 0.02 * rng.normal(size=(60, 5))])
-    picks = typiclust(pool, Budgets([23], pool), generator(0))
+    picks = typiclust(pool, Budgets([23], pool), generator(0)).rows
     for done in range(5, 24, 5):  # equal clusters: nobody gets a further label before all have as many
         assert np.ptp(np.bincount(blob[picks[:done]], minlength=5)) == 0
 
 
 def test_the_seed_reaches_the_clustering():
     pool = Pool([np.random.default_rng(5).normal(size=(300, 5))])
-    first, again, other = (typiclust(pool, Budgets([20], pool), generator(seed)).tolist() for seed in (0, 0, 1))
+    first, again, other = (typiclust(pool, Budgets([20], pool), generator(seed)).rows.tolist() for seed in (0, 0, 1))
     assert first == again
     assert set(first) != set(other)
 
@@ -161,13 +161,13 @@ def test_the_seed_reaches_the_clustering():
 def test_threads_and_tiles_do_not_change_picks(monkeypatch):
     pool = Pool([np.random.default_rng(6).normal(size=(900, 12)), np.random.default_rng(7).normal(size=(300, 12))])
     budgets = Budgets([6, 6], pool)
-    expected = typiclust(pool, budgets, generator(0)).tolist()
+    expected = typiclust(pool, budgets, generator(0)).rows.tolist()
     monkeypatch.setattr(module, "_ROWS", 32)
     monkeypatch.setattr(module, "_COLUMNS", 64)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        assert typiclust(pool, budgets, generator(0)).tolist() == expected
+        assert typiclust(pool, budgets, generator(0)).rows.tolist() == expected
     finally:
         torch.set_num_threads(before)
 
@@ -176,7 +176,7 @@ def test_approximate_mode_thins_large_clusters_and_still_spends_the_budget(monke
     monkeypatch.setattr(module, "APPROX_CLUSTER_ROWS", 8)
     rng = np.random.default_rng(8)
     pool = Pool([rng.normal(size=(150, 4)), rng.normal(size=(50, 4))])
-    picks = typiclust(pool, Budgets([3, 50], pool), generator(0), approx=True)
+    picks = typiclust(pool, Budgets([3, 50], pool), generator(0), approx=True).rows
     assert np.bincount(pool.owner[picks]).tolist() == [3, 50]
 
 
@@ -186,8 +186,18 @@ def test_picks_on_digits_are_typical():
     x = digits.data - digits.data.mean(0)
     pool = Pool([x[i::4] for i in range(4)])
     labels = np.concatenate([digits.target[i::4] for i in range(4)])
-    picks = typiclust(pool, Budgets([5] * 4, pool), generator(0))
+    picks = typiclust(pool, Budgets([5] * 4, pool), generator(0)).rows
     unit = pool.tile(0, pool.n).numpy()
     nearest = np.sort(2 - 2 * unit @ unit.T, 1)[:, 1:21].mean(1)
     assert nearest[picks].mean() < 0.75 * nearest.mean()
     assert len(set(labels[picks])) >= 9
+
+
+def test_the_loss_of_an_approximation_is_measured():
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(30, 8))[rng.integers(30, size=6000)] + 0.2 * rng.normal(size=(6000, 8))
+    pool = Pool([x])
+    assert typiclust(pool, Budgets([30], pool), generator(0)).coverage_loss is None
+    loss = typiclust(pool, Budgets([30], pool), generator(0), approx=True).coverage_loss
+    assert loss is not None
+    assert 0 <= loss < 0.03

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +14,18 @@ CLIENTS = 4
 DELTA, SIGMA = 0.9, 1.0
 
 
-def gemm_pass(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+@dataclass(frozen=True)
+class Outcome:
+    """The rows picked, and the share of coverage that an approximate selection says it lost."""
+
+    picks: list[int]
+    coverage_loss: float | None = None
+
+
+Job = Callable[[np.ndarray, int, bool], Outcome]  # (rows, budget, approximate or not)
+
+
+def gemm_pass(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
     """One float32 matrix product over all n^2 pairs, tile by tile, nothing kept: the least an exact method does."""
     rows = torch.from_numpy(x)
     tile = 2048
@@ -22,37 +35,38 @@ def gemm_pass(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
         for j in range(0, len(rows), tile):
             c = rows[j : j + tile]
             torch.mm(a, c.T, out=out[: len(a) * len(c)].view(len(a), len(c)))
-    return np.empty(0, np.int64)
+    return Outcome([])
 
 
-def _cofal(method: str, **params: float) -> Callable[[np.ndarray, int, bool], np.ndarray]:
-    def run(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+def _cofal(method: str, **params: Any) -> Job:
+    def run(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
         import cofal
 
         bounds = np.linspace(0, len(x), CLIENTS + 1).astype(int)
         parts = [x[low:high] for low, high in pairwise(bounds)]
         budgets = [b // CLIENTS + (client < b % CLIENTS) for client in range(CLIENTS)]
-        extra = {"approx": True} if approx else {}
-        picks = cofal.select(parts, budgets, method=method, coordination="central", seed=0, **params, **extra)
-        return np.array([bounds[client] + position for client, position in picks.order])
+        asked: dict[str, Any] = params | ({"approx": True} if approx else {})
+        picks = cofal.select(parts, budgets, method, "central", **asked)
+        rows = [int(bounds[client]) + position for client, position in picks.order]
+        return Outcome(rows, picks.coverage_loss)
 
     return run
 
 
-def activeml_probcover(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+def activeml_probcover(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
     from skactiveml.pool import ProbCover
 
     query = ProbCover(random_state=0, n_classes=10, deltas=[DELTA])  # one radius: it is spared its search for another
-    return np.asarray(query.query(x, np.full(len(x), np.nan), batch_size=b))
+    return Outcome(query.query(x, np.full(len(x), np.nan), batch_size=b).tolist())
 
 
-def activeml_typiclust(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+def activeml_typiclust(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
     from skactiveml.pool import TypiClust
 
-    return np.asarray(TypiClust(random_state=0).query(x, np.full(len(x), np.nan), batch_size=b))
+    return Outcome(TypiClust(random_state=0).query(x, np.full(len(x), np.nan), batch_size=b).tolist())
 
 
-def dense_maxherding(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+def dense_maxherding(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
     """The kernel of all pairs in memory, every gain anew at every pick."""
     kernel = torch.from_numpy(x)
     kernel = torch.cdist(kernel, kernel).square_().mul_(-1 / SIGMA**2).exp_()  # (n, n)
@@ -63,10 +77,10 @@ def dense_maxherding(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
         gains[picks] = -1
         picks.append(int(gains.argmax()))
         best = torch.maximum(best, kernel[picks[-1]])
-    return np.array(picks)
+    return Outcome(picks)
 
 
-def edge_list_probcover(x: np.ndarray, b: int, approx: bool = False) -> np.ndarray:
+def edge_list_probcover(x: np.ndarray, b: int, approx: bool = False) -> Outcome:
     """All edges of the ball graph as a table of (from, to); at every pick count, take the best, drop what it covers."""
     rows = torch.from_numpy(x)
     source, target = [], []
@@ -81,10 +95,10 @@ def edge_list_probcover(x: np.ndarray, b: int, approx: bool = False) -> np.ndarr
         picks.append(int(degrees.argmax()))
         covered = edges[1][edges[0] == picks[-1]]
         edges = edges[:, ~np.isin(edges[1], covered)]
-    return np.array(picks)
+    return Outcome(picks)
 
 
-JOBS: dict[str, Callable[[np.ndarray, int, bool], np.ndarray]] = {
+JOBS: dict[str, Job] = {
     "gemm pass": gemm_pass,
     "probcover": _cofal("probcover", delta=DELTA),
     "maxherding": _cofal("maxherding", lengthscale=SIGMA),

@@ -36,7 +36,7 @@ class Row:
     b: int
     seconds: float | None = None
     peak_bytes: int | None = None
-    picks: list[int] | None = None
+    coverage_loss: float | None = None
     failure: str | None = None
     approx: bool = False
 
@@ -50,7 +50,9 @@ def measure(job: str, file: Path, n: int, b: int, *, repeats: int = 1, approx: b
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return Row(job, n, b, failure=reason[:200], approx=approx)
     answer = json.loads(done.stdout.splitlines()[-1])
-    return Row(job, n, b, float(np.median(answer["seconds"])), answer["peak_bytes"], answer["picks"], approx=approx)
+    return Row(
+        job, n, b, float(np.median(answer["seconds"])), answer["peak_bytes"], answer["coverage_loss"], approx=approx
+    )
 
 
 def run_grid(
@@ -117,6 +119,10 @@ def ratios(rows: list[Row]) -> dict[str, dict[str, Any]]:
         put(f"{job}: time at 100k / time at 50k, b=1000", quotient((job, 100_000, 1_000), (job, 50_000, 1_000)), 4.5)
         million = seconds.get((job, MILLION, 1_000, True))
         put(f"{job}: minutes for 1M approximate, b=1000", million / 60 if million else None, 30.0)
+        for row in rows:
+            if row.job == job and row.approx and row.coverage_loss is not None and row.peak_bytes is not None:
+                put(f"{job}: coverage kept, 1M approximate", 1 - row.coverage_loss, 0.97, at_most=False)
+                put(f"{job}: peak GiB above the input, 1M approximate", row.peak_bytes / GIB, 24.0)
     return found
 
 
@@ -219,8 +225,14 @@ def write_results(rows: list[Row], data: str, out: Path) -> dict[str, dict[str, 
     """select.json, select.md and the plots into `out`; returns the figures that have targets."""
     about = machine()
     figures = ratios(rows)
-    slim = [{key: value for key, value in asdict(row).items() if key != "picks"} for row in rows]
-    content = {"data": data, "machine": about, "figures": figures, "exponents": exponents(rows), "measurements": slim}
+    measured = [asdict(row) for row in rows]
+    content = {
+        "data": data,
+        "machine": about,
+        "figures": figures,
+        "exponents": exponents(rows),
+        "measurements": measured,
+    }
     write_json(out / "select.json", content)
     write_text(out / "select.md", markdown(rows, about, data) + "\n" + figures_markdown(figures))
     plot(rows, out)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from cofal.errors import UserError
+from cofal.selection.pool import Pool
 from cofal.selection.unitrows import UnitRows
 
 TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
@@ -72,7 +73,7 @@ def squared_distances(pool: UnitRows, labels: np.ndarray, centers: np.ndarray) -
     return squares
 
 
-def content_hash(pool: UnitRows, rng: np.random.Generator) -> np.ndarray:
+def content_hash(pool: Pool | UnitRows, rng: np.random.Generator) -> np.ndarray:
     """(n,) uint64 random number of each row that depends on its values alone, not on where it stands.
 
     Sorting by it shuffles the rows the same way however clients and samples are ordered.

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import torch
 
-from cofal.selection.kmeans import content_hash, kmeans
-from cofal.selection.pool import Budgets, Pool
+from cofal.selection.kmeans import Clustering, content_hash, kmeans, squared_distances
+from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.unitrows import UnitRows
 
 MAX_CLUSTERS = 500
@@ -15,12 +15,13 @@ SMALL_CLUSTER = 5  # clusters of at most this many points come last
 NEIGHBORS = 20
 TIE = 1e-12  # mean squared distances closer than this are equal
 APPROX_CLUSTER_ROWS = 4096  # in approximate mode typicality is measured within a sample of this many rows of a cluster
+CHECK_ROWS = 50_000  # rows on which an approximation is measured
 _UNMEASURED = 5.0  # above any mean squared distance between unit rows
 _ROWS, _COLUMNS = 1024, 8192  # a tile of distances within a cluster, float64: 64 MiB
 
 
-def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool = False) -> np.ndarray:
-    """Rows in the order picked, (budget,) int64.
+def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool = False) -> Picked:
+    """Rows in the order picked.
 
     The pooled rows, labelled ones included, form min(labelled + budget, 500) k-means clusters. Each pick goes to the
     cluster of the least (is it small, labels in it, minus its size), a pick counting as a label from then on, so a
@@ -29,14 +30,16 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
 
     With `approx` the k-means centres come from a sample, and typicality in a large cluster is measured in a sample of
-    it; rows outside that sample are picked only when it has run out.
+    it; rows outside that sample are picked only when it has run out. Its loss is that of the clusters: the share of
+    the rows' squared length that their centres explain, against clusters fitted to a check sample itself.
     """
     picks = np.empty(budgets.total, np.int64)
     if budgets.total == 0:
-        return picks
+        return Picked(picks)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = UnitRows(pool)
-    labels = kmeans(unit, k, rng, approx=approx).labels
+    clustering = kmeans(unit, k, rng, approx=approx)
+    labels = clustering.labels
     priority = content_hash(unit, rng) if approx else None
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
@@ -72,7 +75,17 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
         taken[row] = True
         left[pool.owner[row]] -= 1
         turn[labels[row]] += 2**40
-    return picks
+    return Picked(picks, coverage_loss=_loss(unit, clustering, rng) if approx else None)
+
+
+def _loss(unit: UnitRows, clustering: Clustering, rng: np.random.Generator) -> float:
+    """How much less of a check sample these clusters explain than clusters fitted to that sample."""
+    check = np.sort(np.argsort(content_hash(unit, rng), kind="stable")[:CHECK_ROWS])
+    sample = unit.subset(check)
+    rival = kmeans(sample, len(clustering.centers), rng)
+    ours = squared_distances(sample, clustering.labels[check], clustering.centers).mean()
+    best = squared_distances(sample, rival.labels, rival.centers).mean()
+    return max(0.0, 1 - (1 - float(ours)) / (1 - float(best)))
 
 
 def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
