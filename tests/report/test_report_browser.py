@@ -45,6 +45,7 @@ seen.random = [visible(".panel"), visible(".pick"), visible(".gallery"),
 press('#map [data-choose="maxherding"]');
 const budget = document.getElementById("budget"); budget.value = "4"; budget.dispatchEvent(new Event("change"));
 seen.four = visible(".pick");
+seen.caption = document.querySelector(".panel figcaption").textContent.replace(/\\s+/g, " ");
 press('#map .focus [data-focus="0"]'); press('#map .focus [data-focus="1"]');
 seen.dimmed = new Set(all(".dots.dim").map((e) => e.dataset.client)).size;
 press('#map .focus [data-focus="1"]');
@@ -76,6 +77,7 @@ def test_a_person_points_and_presses(written_run, tmp_path):
     assert seen["far"] is None
     assert seen["random"] == [1, 8, 1, "random"]
     assert seen["four"] == 8
+    assert seen["caption"] == "MaxHerding together, first 4 labels"
     assert seen["dimmed"] == 1
     assert seen["again"] == 0
     assert seen["lines"] == ["random"]

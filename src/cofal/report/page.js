@@ -79,11 +79,16 @@
   function choose(method) {
     for (const button of all("[data-choose]")) button.setAttribute("aria-pressed", String(button.dataset.choose === method));
     for (const track of all(".track")) track.classList.toggle("off", track.dataset.method !== method);
-    for (const panel of all(".panel")) panel.hidden = !all(".track", panel).some((track) => track.dataset.method === method);
+    for (const panel of all(".panel")) {
+      const track = all(".track", panel).find((each) => each.dataset.method === method);
+      panel.hidden = !track;
+      if (track) panel.querySelector(".what").textContent = track.dataset.name;
+    }
     for (const block of all(".gallery")) block.hidden = block.dataset.method !== method;
   }
 
   function limit() {
+    for (const count of all(".panel .count")) count.textContent = budget.value;
     for (const pick of all(".pick")) {
       pick.classList.toggle("off", +pick.dataset.rank > +budget.value);
       pick.classList.toggle("again", pick.dataset.again.split(" ").includes(budget.value));

@@ -108,7 +108,7 @@ def pictures(facts: Facts, found: Gallery) -> Section:
         {
             "method": method,
             "sides": [
-                {"word": WORDS[kind] if method != "random" else "", "clients": found.first(facts.picks[method, kind])}
+                {"name": track_title(method, kind), "clients": found.first(facts.picks[method, kind])}
                 for kind in (TOGETHER, ALONE)
                 if (method, kind) in facts.picks
             ],
