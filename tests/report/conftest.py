@@ -90,10 +90,8 @@ def written_run(tmp_path):
         terms = {"digest": "0123", "share": share, "epsilon": 0.0, "seed": 0}
         _json(run.server / "embeddings" / "index.json", {"terms": terms, "dimension": 8, "sites": sites})
         data = {"digest": "abcd", "train": 20 * len(clients), "test": 100, "classes": list(classes), "skipped": 0}
-        traffic = {
-            "embed": {"up": 12345, "down": 678, "round_trips": 1},
-            "train": {"up": 9, "down": 9, "round_trips": 50},
-        }
+        trips = {"pretrain": rounds, "embed": 1, "train": config.train.rounds * len(cells)}
+        traffic = {phase: {"up": 12345, "down": 678, "round_trips": count} for phase, count in trips.items()}
         info = {
             "versions": {"cofal": "0.1.0"},
             "machine": "test",

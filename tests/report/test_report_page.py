@@ -123,6 +123,15 @@ def test_a_folder_with_results_alone_is_enough(written_run):
     assert set(page(run).sections) == {"accuracy", "gap", "plan", "details"}
 
 
+def test_a_run_that_was_stopped_says_that_its_traffic_is_not_whole(written_run):
+    run = written_run()
+    assert "was stopped" not in page(run).sections["traffic"]
+    info = json.loads(run.info.read_text())
+    info["traffic"]["pretrain"]["round_trips"] -= 1
+    run.info.write_text(json.dumps(info))
+    assert "was stopped" in page(run).sections["traffic"]
+
+
 def test_pictures_go_when_the_images_are_gone(written_run):
     run = written_run()
     shutil.rmtree(run.sites / "images-0")

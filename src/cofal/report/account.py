@@ -11,7 +11,7 @@ PHASES = {
     "pretrain": "Phase I: training the encoder",
     "embed": "Phase II: embedding",
     "assign": "Phase II: telling each client its picks",
-    "train": "Phase III: training",
+    "train": "Phase III: training the classifiers",
     "evaluate": "Phase III: evaluation at the clients",
 }
 LEFT = {
@@ -84,10 +84,7 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
     counted: dict[str, dict[str, int]] = facts.info.get("traffic", {})
     if not counted:
         return None
-    rows = [
-        (_phase(name, facts), each["round_trips"], size(each["up"]), size(each["down"]))
-        for name, each in counted.items()
-    ]
+    rows = [(_phase(name), each["round_trips"], size(each["up"]), size(each["down"])) for name, each in counted.items()]
     total = [sum(each[key] for each in counted.values()) for key in ("round_trips", "up", "down")]
     share = facts.info.get("share", "")
     left = LEFT.get(share, "")
@@ -99,16 +96,24 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
         "total": (total[0], size(total[1]), size(total[2])),
         "left": left,
         "models": len(facts.results),
-        "partial": "embed" not in counted,  # a run that was stopped counts again from where it went on
+        "partial": _is_partial(facts, counted),
     }
 
 
-def _phase(name: str, facts: Facts) -> str:
+def _is_partial(facts: Facts, counted: dict[str, dict[str, int]]) -> bool:
+    """Was less counted than the run must have exchanged? A run that was stopped counts anew from where it went on."""
+    wanted = {
+        "embed": 1,
+        "pretrain": len(facts.encoder_rounds),
+        "train": facts.config.train.rounds * len(facts.results),
+    }
+    return any(counted.get(phase, {}).get("round_trips", 0) < least for phase, least in wanted.items())
+
+
+def _phase(name: str) -> str:
     if name.startswith("select "):
         method, _, kind = name.removeprefix("select ").partition("-")
         return f"Phase II: selection, {track_title(method, kind)}"
-    if name == "train":
-        return f"{PHASES[name]} {len(facts.results)} classifier{'s' if len(facts.results) > 1 else ''}"
     return PHASES.get(name, name)
 
 

@@ -18,6 +18,7 @@ from cofal.rundir import RunDir
 TITLES = {"maxherding": "MaxHerding", "probcover": "ProbCover", "typiclust": "TypiClust", "random": "Random"}
 TOGETHER, ALONE = "central", "per-client"
 WORDS = {TOGETHER: "together", ALONE: "alone"}
+READABLE_PICKS = 24  # more marks than this at once hide each other on the map
 Curve = list[float]  # one value a budget
 
 
@@ -90,6 +91,11 @@ class Facts:
     def pairs(self) -> list[str]:
         """Methods that ran both together and alone."""
         return [method for method in self.methods if {(method, TOGETHER), (method, ALONE)} <= self.curves.keys()]
+
+    @property
+    def map_budget(self) -> int:
+        """The budget whose picks the map shows first: the largest that is still readable."""
+        return max([budget for budget in self.budgets if budget <= READABLE_PICKS] or self.budgets[:1])
 
     @property
     def random(self) -> Curve | None:

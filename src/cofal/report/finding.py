@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cofal.errors import UserError
 from cofal.evaluation.curves import coordination_gap, mean_height
 from cofal.report.facts import ALONE, TOGETHER, Curve, Facts, title, track_title
+from cofal.report.redundancy import Redundancy
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Finding:
+    """The headline, what it rests on, and the selector it speaks of."""
+
+    method: str
     headline: str
     lead: list[str]  # sentences
     tiles: list[Tile]
@@ -32,10 +36,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}\u00a0%"
 
 
-def find(facts: Facts) -> Finding:
+def find(facts: Facts, repeated: Redundancy | None = None) -> Finding:
     """What the run says about choosing together against choosing alone; failing that, about its best selector."""
     if facts.pairs:
-        return _compared(facts)
+        return _compared(facts, repeated)
     return _single(facts)
 
 
@@ -60,7 +64,7 @@ def uncertainty(accuracy: float, tests: int) -> float:
     return 1.96 * math.sqrt(max(accuracy * (1 - accuracy), 0.0) / tests)
 
 
-def _compared(facts: Facts) -> Finding:
+def _compared(facts: Facts, repeated: Redundancy | None) -> Finding:
     budgets = facts.budgets
     # By the mean of both curves, so that the choice of the headline's selector favours neither side.
     method = max(
@@ -81,36 +85,41 @@ def _compared(facts: Facts) -> Finding:
     if facts.random is not None:
         lead.append(f"Labels picked at random gave {percent(mean_height(budgets, facts.random))}.")
     lead.append(_caution(facts, (ours + theirs) / 2))
-    return Finding(headline, [sentence for sentence in lead if sentence], _tiles(facts, method, together, alone))
+    tiles = _labels(facts, together, alone)
+    if repeated and {(method, TOGETHER), (method, ALONE)} <= facts.picks.keys():
+        tiles.append(_repeats(facts, method, repeated))
+    elif (lost := gap(budgets, together, alone)) is not None:
+        word = "lost" if lost >= 0 else "won"
+        tiles.append(Tile(f"{abs(lost):.1f}\u00a0%", f"of the area under the curve {word} by choosing alone"))
+    return Finding(method, headline, [sentence for sentence in lead if sentence], tiles)
 
 
-def _tiles(facts: Facts, method: str, together: Curve, alone: Curve) -> list[Tile]:
+def _labels(facts: Facts, together: Curve, alone: Curve) -> list[Tile]:
+    """Accuracy with the fewest labels, and how many labels the better side saves."""
     budgets = facts.budgets
-    few = budgets[0]
+    if len(budgets) == 1:
+        return []
     beside = f"{percent(alone[0])} alone" + (f", {percent(facts.random[0])} at random" if facts.random else "")
-    tiles = (
-        [Tile(percent(together[0]), f"together, with the fewest labels ({few})", beside)] if len(budgets) > 1 else []
-    )
+    tiles = [Tile(percent(together[0]), f"together, with the fewest labels ({budgets[0]})", beside)]
     saved, lost = cheaper(budgets, together, alone), cheaper(budgets, alone, together)
     if saved:
-        tiles.append(
-            Tile(f"{saved[0]} labels", f"together do what {saved[1]} do alone", f"both reach {percent(alone[-1])}")
-        )
+        tiles.append(Tile(f"{saved[0]} labels", f"together do what {saved[1]} do alone", f"reach {percent(alone[-1])}"))
     elif lost:
         tiles.append(
-            Tile(f"{lost[0]} labels", f"alone do what {lost[1]} do together", f"both reach {percent(together[-1])}")
-        )
-    lost_share = gap(budgets, together, alone)
-    if lost_share is not None:
-        word = "lost by choosing alone" if lost_share >= 0 else "won by choosing alone"
-        tiles.append(
-            Tile(
-                f"{abs(lost_share):.1f}\u00a0%",
-                f"of the area under the curve {word}",
-                f"coordination gap, {title(method)}",
-            )
+            Tile(f"{lost[0]} labels", f"alone do what {lost[1]} do together", f"reach {percent(together[-1])}")
         )
     return tiles
+
+
+def _repeats(facts: Facts, method: str, repeated: Redundancy) -> Tile:
+    number = facts.budgets.index(facts.map_budget)
+    alone, together = (repeated.shares((method, kind))[number] for kind in (ALONE, TOGETHER))
+    picks = f"of the first {facts.map_budget} picks" if len(facts.budgets) > 1 else "of the picks"
+    return Tile(
+        f"{100 * alone:.0f}\u00a0%",
+        f"{picks} repeat another client's when alone",
+        f"{100 * together:.0f}\u00a0% together",
+    )
 
 
 def _single(facts: Facts) -> Finding:
@@ -132,7 +141,7 @@ def _single(facts: Facts) -> Finding:
     lead = [f"{_measure(budgets)} with {track_title(method, coordination)}.", _caution(facts, reached)]
     if len(chosen) > 1:
         lead.insert(1, f"It did best of the {len(chosen)} tracks.")
-    return Finding(headline, [sentence for sentence in lead if sentence], [])
+    return Finding(method, headline, [sentence for sentence in lead if sentence], [])
 
 
 def _who(method: str, coordination: str) -> str:

@@ -26,6 +26,7 @@ def render(facts: Facts) -> str:
     shared, found = facts.shared, gallery(facts)
     places = embedding_map(facts, shared) if shared else None
     repeated = Redundancy(facts, shared) if shared and len(shared.ids) > 1 and facts.picks else None
+    finding = find(facts, repeated)
     environment = Environment(
         loader=PackageLoader("cofal", "report"),
         autoescape=True,
@@ -41,11 +42,11 @@ def render(facts: Facts) -> str:
         name=facts.config.name,
         style=style,
         script=script,
-        finding=find(facts),
+        finding=finding,
         plan=account.what_was_run(facts),
         budgets=facts.budgets,
         methods=facts.methods,
-        chosen=facts.methods[0],
+        chosen=finding.method,
         accuracy=sections.accuracy(facts),
         coordination=sections.coordination(facts),
         map=sections.embedding_map(facts, places, repeated) if places and facts.picks else None,

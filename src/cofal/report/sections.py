@@ -14,7 +14,6 @@ from cofal.report.redundancy import Redundancy
 Section = dict[str, Any]
 _MOST_PICKS_SHOWN = 300
 _SMALL_GAP = 5.0  # percent
-_READABLE_PICKS = 24  # more marks than this at once hide each other
 
 
 def accuracy(facts: Facts) -> Section:
@@ -63,7 +62,6 @@ def redundancy(facts: Facts, found: Redundancy) -> Section:
 def embedding_map(facts: Facts, places: Map, found: Redundancy | None) -> Section:
     """The map with the picks of every track; one selector and budget show at first, the script shows others."""
     clients = list(places.places)
-    shown = max([budget for budget in facts.budgets if budget <= _READABLE_PICKS] or facts.budgets[:1])
     panels = []
     for kind in (TOGETHER, ALONE):
         tracks = [
@@ -94,7 +92,7 @@ def embedding_map(facts: Facts, places: Map, found: Redundancy | None) -> Sectio
         "layers": [" ".join(f"M{x} {y}h0" for x, y in spots.values()) for spots in places.places.values()],
         "points": [[[x, y, sample] for sample, (x, y) in spots.items()] for spots in places.places.values()],
         "panels": panels,
-        "shown": shown,
+        "shown": facts.map_budget,
         "budgets": [budget for budget in facts.budgets if budget <= _MOST_PICKS_SHOWN] or facts.budgets[:1],
         "drawn": places.shown,
         "total": places.total,
