@@ -35,6 +35,7 @@ class Row:
     n: int
     b: int
     seconds: float | None = None
+    cpu_seconds: float | None = None
     peak_bytes: int | None = None
     coverage_loss: float | None = None
     failure: str | None = None
@@ -50,9 +51,8 @@ def measure(job: str, file: Path, n: int, b: int, *, repeats: int = 1, approx: b
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return Row(job, n, b, failure=reason[:200], approx=approx)
     answer = json.loads(done.stdout.splitlines()[-1])
-    return Row(
-        job, n, b, float(np.median(answer["seconds"])), answer["peak_bytes"], answer["coverage_loss"], approx=approx
-    )
+    seconds = float(np.median(answer["seconds"]))
+    return Row(job, n, b, seconds, answer["cpu_seconds"], answer["peak_bytes"], answer["coverage_loss"], approx=approx)
 
 
 def run_grid(
@@ -156,6 +156,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(memory, 1),
         "system": platform.system(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "default"),
         "python": platform.python_version(),
         **versions,
     }
@@ -173,20 +174,21 @@ def markdown(rows: list[Row], about: dict[str, Any], data: str) -> str:
         "",
         "Each line is a process of its own; loading and compiling (a warm-up on 512 rows) are not timed, checking and "
         "normalising the input are. Memory is the peak above the loaded input. The GEMM pass is one float32 "
-        "product over all pairs, tile by tile, nothing kept (median of three). Peers run only at the sizes they can "
-        "manage in a few minutes and GiB.",
+        "product over all pairs, tile by tile, nothing kept (median of three). CPU seconds are summed over threads. Peers run "
+        "only at the sizes they can manage in a few minutes and GiB.",
         "",
-        "| n | b | job | seconds | GEMM passes | peak MiB |",
-        "| ---: | ---: | --- | ---: | ---: | ---: |",
+        "| n | b | job | seconds | GEMM passes | CPU seconds | peak MiB |",
+        "| ---: | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in sorted(rows, key=lambda row: (row.n, row.b)):
         name = row.job + (" (approximate)" if row.approx else "")
         start = f"| {row.n:,} | {f'{row.b:,}' if row.b else ''} | {name} |"
         if row.seconds is None or row.peak_bytes is None:
-            lines.append(f"{start} failed: {row.failure} | | |")
+            lines.append(f"{start} failed: {row.failure} | | | |")
             continue
         passes = f"{row.seconds / floor[row.n]:.2f}" if row.n in floor else ""
-        lines.append(f"{start} {row.seconds:.2f} | {passes} | {row.peak_bytes / 2**20:.0f} |")
+        cost = f"{row.cpu_seconds or 0:.2f} | {row.peak_bytes / 2**20:.0f}"
+        lines.append(f"{start} {row.seconds:.2f} | {passes} | {cost} |")
     slopes = exponents(rows)
     if slopes:
         lines += ["", "Growth: time ~ n^e, fitted over the sizes above.", "", "| job | e |", "| --- | ---: |"]
