@@ -11,7 +11,7 @@ from cofal.learning.encoders import ENCODERS, build_encoder
 from cofal.learning.head import build_head, predict_proba
 from cofal.learning.state import (
     arrays_to_state,
-    digest,
+    encoder_digest,
     load_arrays,
     load_encoder,
     load_head,
@@ -44,7 +44,7 @@ def test_the_state_holds_everything_in_a_fixed_order_as_copies():
 def test_round_trip_through_arrays(name):
     source, target = trained(name, 3), build_encoder(name, 3, torch_generator(9))
     arrays_to_state(target, state_to_arrays(source))
-    assert digest(state_to_arrays(target)) == digest(state_to_arrays(source))
+    assert encoder_digest(state_to_arrays(target)) == encoder_digest(state_to_arrays(source))
 
 
 def test_averaged_states_load_with_their_counters_rounded():
@@ -70,10 +70,10 @@ def test_a_state_that_does_not_fit_names_the_key_and_changes_nothing(spoil, told
     encoder = trained()
     arrays = state_to_arrays(trained(seed=1))
     spoil(arrays)
-    before = digest(state_to_arrays(encoder))
+    before = encoder_digest(state_to_arrays(encoder))
     with pytest.raises(UserError, match=told):
         arrays_to_state(encoder, arrays)
-    assert digest(state_to_arrays(encoder)) == before
+    assert encoder_digest(state_to_arrays(encoder)) == before
 
 
 @settings(max_examples=25, deadline=None)
@@ -99,7 +99,7 @@ def test_files_give_back_every_bit(tmp_path_factory, arrays):
     for key in arrays:
         assert back[key].dtype == arrays[key].dtype
         np.testing.assert_array_equal(back[key], arrays[key])
-    assert digest(back) == digest(arrays)
+    assert encoder_digest(back) == encoder_digest(arrays)
 
 
 def test_the_digest_sees_names_values_types_and_shapes():
@@ -110,8 +110,8 @@ def test_the_digest_sees_names_values_types_and_shapes():
         {**a, "w": a["w"].reshape(2, 2)},
         {"v": a["w"], "b": a["b"]},
     ]
-    assert digest(dict(reversed(a.items()))) == digest(a)
-    assert len({digest(a), *map(digest, different)}) == 5
+    assert encoder_digest(dict(reversed(a.items()))) == encoder_digest(a)
+    assert len({encoder_digest(a), *map(encoder_digest, different)}) == 5
 
 
 def test_an_encoder_file_is_all_that_is_needed(tmp_path):

@@ -57,7 +57,7 @@ def arrays_to_state(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None
             tensor.copy_(values[key])
 
 
-def digest(arrays: Mapping[str, np.ndarray]) -> str:
+def encoder_digest(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 (hex) over names, types, shapes and bytes, independent of the order of the keys."""
     sha = hashlib.sha256()
     for key in sorted(arrays):
@@ -65,9 +65,6 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
         sha.update(f"{key}\x1f{value.dtype.str}\x1f{value.shape}\x1f".encode())
         sha.update(value.tobytes())
     return sha.hexdigest()
-
-
-encoder_digest = digest
 
 
 def save_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
