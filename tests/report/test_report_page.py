@@ -178,7 +178,7 @@ def test_the_same_run_gives_the_same_bytes(written_run):
 
 
 def test_a_real_run(small, cache, tmp_path):
-    run = run_embedded(small(), tmp_path / "run", cache)
+    run = run_embedded(small("train.rounds=2"), tmp_path / "run", cache)
     found = page(run)
     assert set(found.sections) == ALL
     assert run.report.stat().st_size < 2_000_000

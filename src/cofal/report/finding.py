@@ -103,10 +103,20 @@ def _labels(facts: Facts, together: Curve, alone: Curve) -> list[Tile]:
     tiles = [Tile(percent(together[0]), f"together, with the fewest labels ({budgets[0]})", beside)]
     saved, lost = cheaper(budgets, together, alone), cheaper(budgets, alone, together)
     if saved:
-        tiles.append(Tile(f"{saved[0]} labels", f"together do what {saved[1]} do alone", f"reach {percent(alone[-1])}"))
+        tiles.append(
+            Tile(
+                f"{saved[0]} labels",
+                f"together do what {saved[1]} do alone",
+                f"both reach at least {percent(alone[-1])}",
+            )
+        )
     elif lost:
         tiles.append(
-            Tile(f"{lost[0]} labels", f"alone do what {lost[1]} do together", f"reach {percent(together[-1])}")
+            Tile(
+                f"{lost[0]} labels",
+                f"alone do what {lost[1]} do together",
+                f"both reach at least {percent(together[-1])}",
+            )
         )
     return tiles
 
