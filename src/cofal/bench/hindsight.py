@@ -43,9 +43,14 @@ def cases(data: Path | None, seed: int, quick: bool) -> Iterator[Case]:
     train, test = order[:1297], order[1297:]
     centered = digits.data - digits.data[train].mean(0)
     relu = np.maximum(centered @ rng.normal(size=(64, 128)), 0)
-    grid = np.arange(0.2, 1.31, 0.1 if quick else 0.05)
-    for name, x in (("digits, centred", centered), ("digits, raw", digits.data), ("digits, ReLU features", relu)):
-        yield Case(name, x[train], digits.target[train], x[test], digits.target[test], grid)
+    step = 0.1 if quick else 0.05
+    for name, x, low, high in (
+        ("digits, centred", centered, 0.5, 1.2),
+        ("digits, raw", digits.data, 0.2, 0.7),
+        ("digits, ReLU features", relu, 0.4, 1.0),
+    ):
+        radii = np.arange(low, high + 0.01, step)
+        yield Case(name, x[train], digits.target[train], x[test], digits.target[test], radii)
     if data is None or quick:
         return
     x, y, x_test, y_test = vectors.load(data)
@@ -54,14 +59,14 @@ def cases(data: Path | None, seed: int, quick: bool) -> Iterator[Case]:
     judges = rng.permutation(len(x_test))[:2000]
     for n in (3_000, 10_000, len(x)):
         rows = rng.permutation(len(x))[:n]
-        radii = np.arange(0.6, 1.26, 0.05 if n < len(x) else 0.1)
+        radii = np.arange(0.8, 1.21, 0.05 if n < len(x) else 0.1)
         yield Case(f"{data.stem}, {n:,}", x[rows], y[rows], x_test[judges], y_test[judges], radii)
     rows = rng.permutation(len(x))[:3_000]
     mean = x[rows].astype(np.float32).mean(0)
     axes = np.linalg.svd(x[rows].astype(np.float32) - mean, full_matrices=False)[2][:16].T
     project = (x[rows] - mean) @ axes, (x_test[judges] - mean) @ axes
     yield Case(
-        f"{data.stem}, 16 components", project[0], y[rows], project[1], y_test[judges], np.arange(0.2, 1.21, 0.05)
+        f"{data.stem}, 16 components", project[0], y[rows], project[1], y_test[judges], np.arange(0.4, 0.91, 0.05)
     )
 
 
@@ -106,7 +111,7 @@ def bench_radius(out: Path, data: Path | None = None, *, quick: bool = False) ->
     with progress() as bars:
         for seed in range(2 if quick else 3):
             for case in cases(data, seed, quick):
-                if len(case.x) > 20_000 and seed > 0:
+                if seed >= (1 if len(case.x) > 20_000 else 2 if len(case.x) > 5_000 else 3):
                     continue  # minutes a seed, and the spread between seeds shrinks with the size of the pool
                 task = bars.add_task(f"{case.name}, seed {seed}", total=len(case.radii) + 1, note="")
                 curve = curves.setdefault(case.name, {})

@@ -173,8 +173,8 @@ def markdown(rows: list[Row], about: dict[str, Any], data: str) -> str:
         f"scikit-learn {about['scikit-learn']}, scikit-activeml {about['scikit-activeml']}.",
         "",
         "Each line is a process of its own; loading and compiling (a warm-up on 512 rows) are not timed, checking and "
-        "normalising the input are. Memory is the peak above the loaded input. The GEMM pass is one float32 "
-        "product over all pairs, tile by tile, nothing kept (median of three). CPU seconds are summed over threads. Peers run "
+        "normalising the input are. Memory is the peak above the loaded input. The GEMM pass is one float32 product "
+        "over all pairs, tile by tile, nothing kept (median of three). CPU seconds are summed over threads. Peers run "
         "only at the sizes they can manage in a few minutes and GiB.",
         "",
         "| n | b | job | seconds | GEMM passes | CPU seconds | peak MiB |",
