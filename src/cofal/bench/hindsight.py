@@ -120,7 +120,7 @@ def bench_radius(out: Path, data: Path | None = None, *, quick: bool = False) ->
                     bars.advance(task)
                 pool = Pool([case.x])
                 auto = estimate_radius(pool, generator(seed, "radius"))
-                purity = purity_radius(pool, generator(seed, "radius"))
+                purity = purity_radius(pool, generator(seed, "radius"), len(np.unique(case.y)))
                 random = generator(seed, "bench", "random").permutation(len(case.x))[:BUDGET]
                 result = {
                     "auto": auto,
