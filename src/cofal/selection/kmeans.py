@@ -98,11 +98,11 @@ def _lloyd(pool: UnitRows, centers: np.ndarray, max_iterations: int) -> Clusteri
         changed = found != labels[rows]
         moved, before, after = rows[changed], labels[rows[changed]], found[changed]
         labels[moved] = after
+        if len(moved) <= SETTLED * n or iteration == max_iterations:
+            break
         for start in range(0, len(moved), TILE):
             span = slice(start, start + TILE)
             _transfer(pool.rows(moved[span]).cpu().numpy(), before[span], after[span], sums, counts)
-        if len(moved) <= SETTLED * n or iteration == max_iterations:
-            break
         means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
         if counts.min() == 0:
             _refill_empty(pool, labels, means, np.flatnonzero(counts == 0))
