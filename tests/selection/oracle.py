@@ -13,10 +13,10 @@ def unit_rows(embeddings: list[np.ndarray]) -> np.ndarray:
 
 
 def naive_greedy(embeddings, budgets, value, labeled=None):
-    """(client, position) in picked order, and gains. `value` turns squared distances into kernel values."""
+    """(client, position) in picked order, and gains. `value` turns an array of squared distances into kernel values."""
     x = unit_rows(embeddings)
     n = len(x)
-    k = np.array([[value(float(((x[i] - x[j]) ** 2).sum())) for j in range(n)] for i in range(n)])
+    k = np.array([value(((x[i] - x) ** 2).sum(axis=1)) for i in range(n)])
     owner = [client for client, e in enumerate(embeddings) for _ in range(len(e))]
     position = [p for e in embeddings for p in range(len(e))]
     given = set() if labeled is None else {(c, int(p)) for c, ps in enumerate(labeled) for p in ps}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import torch
 
@@ -14,6 +15,7 @@ from cofal.selection.pool import Budgets, Picked, Pool
 
 SAMPLE = 131_072  # rows that stand for the pool; smaller pools are covered exactly
 CHECK = 50_000  # rows, drawn anew, on which the loss is measured
+_SERIAL = 2048  # rows up to which waking threads costs more than they do
 _TILE = 8192
 
 
@@ -40,7 +42,13 @@ def cover(
 
 
 def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int) -> Picked:
-    return greedy(KernelCoverage(pool, kernel, memory_limit), Quota(pool, budgets))
+    threads = numba.get_num_threads()
+    try:
+        if pool.n <= _SERIAL:
+            numba.set_num_threads(1)
+        return greedy(KernelCoverage(pool, kernel, memory_limit), Quota(pool, budgets))
+    finally:
+        numba.set_num_threads(threads)
 
 
 def _sample(pool: Pool, budgets: Budgets, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -96,10 +96,13 @@ class Guesses:
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Positions of the `count` largest values, ascending."""
+    """Positions of the `count` largest values, ascending; of equal values, the first ones."""
     if count >= len(values):
         return np.arange(len(values))
-    return np.sort(np.argpartition(-values, count)[:count])
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    above = np.flatnonzero(values > least)
+    equal = np.flatnonzero(values == least)[: count - len(above)]
+    return np.sort(np.concatenate([above, equal]))
 
 
 _STRIP = 2048  # candidates a thread looks after

@@ -162,6 +162,6 @@ def _inside(tile: np.ndarray, a: np.ndarray, b: np.ndarray, limit: float, band: 
         if close > 0:
             for j in range(row.shape[0]):
                 if row[j] >= low and row[j] <= high:
-                    row[j] = 0 if _squared(a[i], b[j]) <= limit else 4
+                    row[j] = -8 if _squared(a[i], b[j]) <= limit else 8  # far from the edge, either side
         for j in range(row.shape[0]):
             row[j] = np.float32(1) if row[j] < low else np.float32(0)

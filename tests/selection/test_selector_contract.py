@@ -1,0 +1,195 @@
+"""What every selector promises, run over all of them, and the traps that other codes of these methods fall into."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import cofal
+from cofal.errors import UserError
+from cofal.selection.api import SELECTORS
+
+METHODS = sorted(SELECTORS)
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return request.param
+
+
+@pytest.fixture
+def embeddings():
+    rng = np.random.default_rng(11)
+    return [rng.normal(size=(n, 8)) for n in (45, 0, 30)]
+
+
+def test_same_seed_same_picks(method, embeddings):
+    first, second = (cofal.select(embeddings, [6, 0, 5], method, seed=4) for _ in range(2))
+    assert first.order == second.order
+
+
+def test_the_seed_reaches_what_is_random(embeddings):
+    orders = {tuple(cofal.select(embeddings, [6, 0, 5], "random", seed=seed).order) for seed in range(5)}
+    assert len(orders) == 5
+
+
+def test_global_random_state_is_left_alone(method, embeddings):
+    np.random.seed(1)  # noqa: NPY002
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    cofal.select(embeddings, [3, 0, 2], method)
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+def test_row_lengths_do_not_matter(method, embeddings):
+    scaled = [rows * 8.0 for rows in embeddings]  # a power of two: the unit rows are the same, bit for bit
+    assert cofal.select(scaled, [6, 0, 5], method).order == cofal.select(embeddings, [6, 0, 5], method).order
+
+
+def test_float16_memory_maps_and_strided_arrays_are_read_as_they_are(method, embeddings, tmp_path):
+    rows = embeddings[0].astype(np.float16)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    strided = np.repeat(rows, 2, axis=0)[::2]
+    wanted = cofal.select([rows], [7], method).order
+    assert cofal.select([mapped], [7], method).order == wanted
+    assert cofal.select([strided], [7], method).order == wanted
+    assert cofal.select([rows.astype(np.float64)], [7], method).order == wanted
+
+
+def test_the_whole_pool_can_be_picked(method, embeddings):
+    picks = cofal.select(embeddings, [45, 0, 30], method)
+    assert [sorted(rows.tolist()) for rows in picks.indices] == [list(range(45)), [], list(range(30))]
+
+
+def test_zero_budgets_pick_nothing(method, embeddings):
+    assert cofal.select(embeddings, [0, 0, 0], method).order == []
+
+
+def test_one_row_pools(method):
+    assert cofal.select([np.ones((1, 3)), np.ones((1, 3))], [1, 1], method).indices == [[0], [0]]
+
+
+def test_identical_rows_do_not_break_it(method):
+    picks = cofal.select([np.ones((12, 3))], [9], method)
+    assert len(set(picks.order)) == 9
+
+
+@pytest.mark.parametrize("size", [499, 500, 501, 1000, 1025])
+def test_no_row_is_lost_at_the_end_of_a_batch(method, size):
+    """The one row far from all others is the last one; a partial batch that is dropped would never find it."""
+    rng = np.random.default_rng(2)
+    crowd = np.array([1.0, 0, 0]) + 0.01 * rng.normal(size=(size - 1, 3))
+    rows = np.concatenate([crowd, [[-1.0, 0, 0]]])
+    params = {"delta": 0.5} if method == "probcover" else {}
+    if method in ("probcover", "maxherding"):
+        assert size - 1 in cofal.select([rows], [2], method, **params).indices[0]
+    else:
+        assert size - 1 in cofal.select([rows], [size], method, **params).indices[0]
+
+
+def test_index_zero_is_not_picked_again_and_again_once_all_is_covered():
+    """Three tight clusters and six picks: the second covering pass visits each cluster once more."""
+    rng = np.random.default_rng(4)
+    rows = np.concatenate([center + 0.01 * rng.normal(size=(10, 3)) for center in np.eye(3)])
+    picks = cofal.select([rows], [6], "probcover", delta=0.3).indices[0]
+    assert sorted(picks[:3] // 10) == sorted(picks[3:] // 10) == [0, 1, 2]
+    assert len(set(picks.tolist())) == 6
+
+
+def test_exhausted_clients_do_not_stall_the_others():
+    """Client 1 holds rows that client 0 cannot cover; when client 1 is spent, client 0 covers its own again."""
+    here, there = np.tile([[1.0, 0.0]], (4, 1)), np.array([[-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    picks = cofal.select([here, there], [3, 1], "probcover", delta=0.1)
+    assert picks.order == [(0, 0), (1, 0), (0, 1), (0, 2)]
+    assert picks.gains.tolist() == [4, 1, 4, 4]
+
+
+def test_delta_is_a_plain_distance_not_a_squared_one():
+    angle = np.arccos(1 - 0.5**2 / 2)  # two rows at distance 0.5
+    rows = np.array([[1.0, 0.0], [np.cos(angle), np.sin(angle)], [-1.0, 0.0]])
+    assert cofal.select([rows], [1], "probcover", delta=0.51).gains.tolist() == [2]
+    assert cofal.select([rows], [1], "probcover", delta=0.49).gains.tolist() == [1]
+
+
+def test_lengthscale_divides_a_plain_distance():
+    rows = np.array([[1.0, 0.0], [-1.0, 0.0]])  # at distance 2
+    assert cofal.select([rows], [1], lengthscale=2.0).gains[0] == pytest.approx(1 + np.exp(-1))
+
+
+def test_approximate_picks_lose_little_and_say_how_much():
+    rng = np.random.default_rng(8)
+    centers = rng.normal(size=(30, 8))
+    rows = np.concatenate([c + 0.4 * rng.normal(size=(60, 8)) for c in centers])
+    embeddings = [rows[::2], rows[1::2]]
+    exact = cofal.select(embeddings, [15, 15])
+    close = cofal.select(embeddings, [15, 15], approx=900)
+    assert exact.coverage_loss is None
+    assert 0 <= close.coverage_loss < 0.03
+    assert [len(rows) for rows in close.indices] == [15, 15]
+    assert cofal.select(embeddings, [15, 15], approx=True).order == exact.order  # small pools are covered exactly
+
+
+GOLDEN = {
+    "probcover": [
+        (0, 396), (2, 282), (1, 223), (0, 345), (2, 82), (0, 331),
+        (1, 383), (2, 339), (1, 475), (0, 493), (1, 285), (2, 228),
+    ],
+    "maxherding": [
+        (0, 424), (1, 15), (2, 345), (2, 185), (2, 282), (1, 383),
+        (2, 339), (1, 475), (0, 331), (0, 493), (1, 285), (0, 345),
+    ],
+    "random": [
+        (1, 123), (0, 582), (0, 392), (1, 484), (2, 452), (1, 74),
+        (0, 115), (1, 352), (0, 325), (2, 304), (2, 474), (2, 65),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", sorted(GOLDEN))
+def test_golden_picks_on_digits(method):
+    x = load_digits().data
+    params = {"delta": 0.4} if method == "probcover" else {}
+    picks = cofal.select([x[:600], x[600:1200], x[1200:]], [4, 4, 4], method, **params)
+    assert picks.order == GOLDEN[method]
+
+
+BAD = [
+    ({"embeddings": []}, "no embeddings"),
+    ({"embeddings": [np.ones((3, 2)), np.ones((3, 4))], "budgets": [1, 1]}, "client 1 has embeddings of 4 dimensions"),
+    ({"embeddings": [np.array([[1.0, np.nan], [1, 1]])]}, "row 0 of client 0 holds NaN"),
+    ({"embeddings": [np.array([[1.0, 1.0], [np.inf, 1]])]}, "row 1 of client 0 holds NaN or infinity"),
+    ({"embeddings": [np.array([[1.0, 1.0], [0, 0]])]}, "row 1 of client 0 is all zeros"),
+    ({"embeddings": [np.ones(3)]}, "shape (3,)"),
+    ({"embeddings": [np.array([["a", "b"]])]}, "type <U1"),
+    ({"budgets": [-1]}, "is -1"),
+    ({"budgets": [6]}, "has 5 unlabelled rows"),
+    ({"budgets": [5], "labeled": [[2]]}, "has 4 unlabelled rows"),
+    ({"budgets": [1, 1]}, "2 budgets were given for 1 clients"),
+    ({"budgets": [1.5]}, "1.5"),
+    ({"labeled": [[5]]}, "labelled position 5 of client 0"),
+    ({"labeled": [[-1]]}, "labelled position -1 of client 0"),
+    ({"labeled": [[1, 1]]}, "given twice"),
+    ({"labeled": [[0.5]]}, "float64"),
+    ({"labeled": [[0], [1]]}, "were given for 2 clients of 1"),
+    ({"method": "maxherdin"}, "did you mean 'maxherding'"),
+    ({"coordination": "centrl"}, "did you mean 'central'"),
+    ({"lengthscal": 2.0}, "did you mean lengthscale"),
+    ({"lengthscale": 0.0}, "lengthscale = 0.0"),
+    ({"kernel": "gausian"}, "did you mean 'gaussian'"),
+    ({"kernel": lambda squared: 1.0}, "same shape"),
+    ({"memory_limit": 0}, "memory_limit = 0"),
+    ({"approx": -1}, "approx = -1"),
+    ({"device": "warp"}, "device 'warp'"),
+    ({"method": "probcover", "delta": -0.1}, "delta = -0.1"),
+    ({"method": "probcover", "delta": "wide"}, "delta = 'wide'"),
+    ({"method": "random", "delta": 0.5}, "random takes no parameter 'delta'"),
+    ({"coordination": "per-client", "epsilon": 0.5}, "epsilon = 0.5"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
+def test_a_users_mistake_is_told_in_one_line(changes, message):
+    call = {"embeddings": [np.random.default_rng(0).normal(size=(5, 2))], "budgets": [1], **changes}
+    with pytest.raises(UserError) as raised:
+        cofal.select(**call)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
