@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -57,37 +58,29 @@ def measure(job: str, file: Path, n: int, b: int, *, repeats: int = 1, approx: b
 
 def run_grid(
     source: np.ndarray, sizes: list[int], budgets: list[int], *, peers: bool = True, million: bool = False
-) -> list[Row]:
-    """Every job at every size and budget it can manage, the floor first at each size."""
-    plan: list[tuple[str, int, int]] = []
+) -> Iterator[Row]:
+    """Every job at every size and budget it can manage, the floor first at each size; the approximate mode last."""
+    plan: list[tuple[str, int, int, bool]] = []
     for n in sizes:
-        plan.append(("gemm pass", n, 0))
-        plan += [(job, n, b) for b in budgets if b < n for job in OURS]
+        plan.append(("gemm pass", n, 0, False))
+        plan += [(job, n, b, False) for b in budgets if b < n for job in OURS]
         plan += [
-            (job, n, b)
+            (job, n, b, False)
             for job, limits in PEER_LIMITS.items()
             for b in budgets
             if peers and n <= limits[0 if b <= 100 else 1]
         ]
-    rows = []
+    plan += [(job, MILLION, 1_000, True) for job in OURS if million]
     with tempfile.TemporaryDirectory(prefix="cofal-bench-") as folder, progress() as bars:
-        task = bars.add_task("measuring", total=len(plan) + 3 * million, note="")
-        for job, n, b in plan:
+        task = bars.add_task("measuring", total=len(plan), note="")
+        for job, n, b, approx in plan:
             bars.update(task, note=f"{job}, n = {n:,}, b = {b:,}")
-            file = Path(folder) / f"{n}.npy"
+            file = Path(folder) / f"{n}{'-half' if approx else ''}.npy"
             if not file.exists():
-                vectors.write(file, source, n)
+                vectors.write(file, source, n, "float16" if approx else "float32")
             repeats = 3 if job == "gemm pass" or (n <= 10_000 and b <= 100) else 1
-            rows.append(measure(job, file, n, b, repeats=repeats))
+            yield measure(job, file, n, b, repeats=repeats, approx=approx)
             bars.advance(task)
-        if million:
-            file = Path(folder) / "million.npy"
-            vectors.write(file, source, MILLION, "float16")
-            for job in OURS:
-                bars.update(task, note=f"{job}, n = {MILLION:,}, approximate")
-                rows.append(measure(job, file, MILLION, 1_000, approx=True))
-                bars.advance(task)
-    return rows
 
 
 def ratios(rows: list[Row]) -> dict[str, dict[str, Any]]:
@@ -257,5 +250,9 @@ def bench_select(
     name = f"{data.name if data else 'synthetic'}, {len(source):,} x {source.shape[1]}"
     if max(sizes) > len(source) or million:
         name += f"; rows beyond {len(source):,} are copies moved by {vectors.JITTER}"
-    rows = run_grid(source, sizes, budgets, peers=peers, million=million)
+    rows: list[Row] = []
+    for row in run_grid(source, sizes, budgets, peers=peers, million=million):
+        if rows and row.n != rows[-1].n:
+            write_results(rows, name, out)  # what is known so far, in case the run is cut short
+        rows.append(row)
     return write_results(rows, name, out)
