@@ -127,11 +127,19 @@ class SelectionSettings(Section):
 
 
 class TrainSettings(OptimiserSettings):
-    """Phase III: the federated classifier."""
+    """Phase III: the federated classifier.
 
-    model: Literal["head", "image"] = Field(
-        default="head", description="head on frozen embeddings, or a whole image network"
-    )
+    The defaults take one full-batch step at every site and let the server's Adam follow the mean of those steps: with a
+    handful of labels a site this learns what training on the pooled labels would, where long local training forgets the
+    classes that a site has no label of (docs/learning.md has the figures).
+    """
+
+    rounds: int = Field(default=40, ge=1)
+    lr: float = Field(default=1.0, gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    strategy: StrategyName = "fedadam"
+    strategy_options: dict[str, float] = Field(default={"eta": 0.02, "tau": 1e-8})
+    model: Literal["head", "image"] = Field(default="head", description="head on embeddings, or a whole image network")
     arch: Literal["resnet18", "resnet18-imagenet", "resnet-small", "resnet-tiny"] = Field(
         default="resnet-small", description="the image network, for model = 'image'"
     )

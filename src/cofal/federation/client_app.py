@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -142,7 +144,8 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
         rows, labels = site.labelled(track)
         examples = len(rows)
         if job == "head":
-            loss = train_head(model, site.embeddings(str(config["digest"]))[rows], labels, **options)
+            with one_thread():
+                loss = train_head(model, site.embeddings(str(config["digest"]))[rows], labels, **options)
         else:
             augment = make_augmentation(str(config["views"]), size, channels)
             loss = train_classifier(
@@ -170,6 +173,17 @@ def evaluate(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
         probabilities = predict_proba(model, embed(encoder, site.test.images, device=site.settings.device))
     correct = int((probabilities.argmax(axis=1) == site.test.labels).sum())
     return m.pack(metrics={m.EXAMPLES: len(site.test.ids), "correct": correct})
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A head on a few dozen labels is too small to share among cores: waking them costs more than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, Any], digest: str) -> Any:
