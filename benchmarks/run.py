@@ -13,7 +13,7 @@ from pathlib import Path
 from cofal.bench.report import figures_markdown, print_figures, reached
 from cofal.files import write_json, write_text
 
-MODULES = ["select", "radius"]
+MODULES = ["select", "radius", "pretrain"]
 RESULTS = Path(__file__).parent / "results"
 
 
