@@ -1,11 +1,11 @@
 """K-means on a pool that is read in tiles; what is done with the clusters lives with whoever asks for them.
 
 Why our own: scikit-learn's needs the whole set as one float array and its clusters change with the order of the rows.
-This one reads a large pool in tiles, skips rows whose cluster cannot have changed (Hamerly's bounds), and gives the same
-clusters for a seed whatever the number of threads and the order of the rows: random draws go over rows
-sorted by a hash of their content, every sum has a fixed order, and a nearest centre too close to call in float32 is
-decided in float64. The compiled parts run on one thread: they are short, and a second pool of threads beside torch's
-costs more than it brings.
+This one reads a large pool in tiles, skips rows whose cluster cannot have changed (Hamerly's bounds), and gives the
+same clusters for a seed whatever the number of threads and the order of the rows: random draws go over rows sorted by a
+hash of their content, every sum has a fixed order, and a nearest centre too close to call in float32 is decided in
+float64. The compiled parts run on one thread: they are short, and a second pool of threads beside torch's costs more
+than it brings.
 """
 
 from __future__ import annotations
