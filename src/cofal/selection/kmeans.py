@@ -23,7 +23,7 @@ from cofal.selection.unitrows import UnitRows
 
 TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
 SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
-APPROX_ROWS_PER_CLUSTER = 128  # in approximate mode the centres are fitted to a sample of this many rows per cluster
+APPROX_ROWS_PER_CLUSTER = 256  # in approximate mode the centres are fitted to a sample of this many rows per cluster
 SETTLED = 1e-3  # the iterations end when no larger share of the rows changes cluster
 TIE = 1e-12  # squared distances closer than this are equal: the lowest cluster wins
 

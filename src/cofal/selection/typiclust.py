@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import torch
 
-from cofal.selection.kmeans import Clustering, content_hash, kmeans, squared_distances
+from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.unitrows import UnitRows
 
@@ -30,16 +30,15 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
 
     With `approx` the k-means centres come from a sample, and typicality in a large cluster is measured in a sample of
-    it; rows outside that sample are picked only when it has run out. Its loss is that of the clusters: the share of
-    the rows' squared length that their centres explain, against clusters fitted to a check sample itself.
+    it; rows outside that sample are picked only when it has run out. Its loss is measured against
+    the exact picks from a check sample: the mean over that sample of exp(-squared distance to the nearest pick).
     """
     picks = np.empty(budgets.total, np.int64)
     if budgets.total == 0:
         return Picked(picks)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = UnitRows(pool)
-    clustering = kmeans(unit, k, rng, approx=approx)
-    labels = clustering.labels
+    labels = kmeans(unit, k, rng, approx=approx).labels
     priority = content_hash(unit, rng) if approx else None
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
@@ -75,17 +74,24 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
         taken[row] = True
         left[pool.owner[row]] -= 1
         turn[labels[row]] += 2**40
-    return Picked(picks, coverage_loss=_loss(unit, clustering, rng) if approx else None)
+    return Picked(picks, coverage_loss=_loss(pool, budgets, picks, rng) if approx else None)
 
 
-def _loss(unit: UnitRows, clustering: Clustering, rng: np.random.Generator) -> float:
-    """How much less of a check sample these clusters explain than clusters fitted to that sample."""
-    check = np.sort(np.argsort(content_hash(unit, rng), kind="stable")[:CHECK_ROWS])
-    sample = unit.subset(check)
-    rival = kmeans(sample, len(clustering.centers), rng)
-    ours = squared_distances(sample, clustering.labels[check], clustering.centers).mean()
-    best = squared_distances(sample, rival.labels, rival.centers).mean()
-    return max(0.0, 1 - (1 - float(ours)) / (1 - float(best)))
+def _loss(pool: Pool, budgets: Budgets, picks: np.ndarray, rng: np.random.Generator) -> float:
+    """1 - coverage of `picks` / coverage of exact picks, on a check sample that those exact picks are made from."""
+    check = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:CHECK_ROWS]))
+    free = np.bincount(check.owner[~check.labeled], minlength=check.clients)
+    rival = typiclust(check, Budgets(np.minimum(budgets.per_client, free).tolist(), check), rng)
+    return max(0.0, 1 - _coverage(check, pool.rows(picks)) / _coverage(check, check.rows(rival.rows)))
+
+
+def _coverage(pool: Pool, picks: torch.Tensor) -> float:
+    """Mean over the rows of exp(-squared distance) to the nearest of `picks` (b, d)."""
+    total = 0.0
+    for start in range(0, pool.n, _ROWS):
+        cosines = pool.tile(start, min(start + _ROWS, pool.n)) @ picks.T
+        total += float(torch.exp(2 * cosines.max(1).values - 2).sum(dtype=torch.float64))
+    return total / pool.n
 
 
 def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
