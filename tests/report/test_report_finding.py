@@ -49,7 +49,7 @@ def test_several_selectors_the_strongest_is_told_and_the_others_counted(written_
     found = find(Facts(run))
     assert "choosing together reached 70.0" in found.headline
     assert found.headline.endswith("did not pay here")
-    assert "ProbCover, the strongest selector of this run" in found.lead[0]
+    assert "ProbCover, the best selector over both ways" in found.lead[0]
     assert found.lead[1] == "Choosing together was ahead with 1 of 2 selectors."
 
 

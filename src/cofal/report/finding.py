@@ -173,7 +173,7 @@ def _measure(budgets: Sequence[int]) -> str:
 
 
 def _strongest(facts: Facts) -> str:
-    return ", the strongest selector of this run" if len(facts.pairs) > 1 else ""
+    return ", the best selector over both ways" if len(facts.pairs) > 1 else ""
 
 
 def _tally(facts: Facts) -> str:
