@@ -32,7 +32,8 @@ def run_command(
 ) -> None:
     """Run one experiment: federated SimCLR, coordinated selection, federated classifier.
 
-    Killed at any moment, the same command goes on from the last finished round and ends with the same numbers.
+    Killed at any moment, the same command goes on from the last finished round and ends with the same numbers;
+    a finished run only prints its results again.
 
     Example: cofal run cifar10-cpu --set data.path=cifar10 --out runs/cifar10
     """

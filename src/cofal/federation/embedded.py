@@ -87,6 +87,8 @@ def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> Run
     run = RunDir(folder)
     with run.alone():
         run.open(config)
+        if run.results.exists():
+            return run
         count = prepare(config, run, cache or default_cache())
         nodes = {
             number + 2: {"site": str(site.parent)} for number, site in enumerate(sorted(run.sites.glob("*/site.json")))

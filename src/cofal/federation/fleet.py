@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flwr.app import Error, Message, RecordDict
@@ -91,6 +91,17 @@ class Fleet:
                     f"but site {first.name} has {first.classes} and {first.image_shape}; all sites must agree"
                 )
         return fleet
+
+    def counted(self) -> dict[str, dict[str, int]]:
+        """The traffic of each phase so far, as plain numbers."""
+        return {phase: asdict(each) for phase, each in self.traffic.items()}
+
+    def count_on(self, earlier: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what an earlier process of the same run had counted."""
+        for phase, numbers in earlier.items():
+            now = self.traffic.setdefault(phase, Traffic())
+            for name, value in numbers.items():
+                setattr(now, name, getattr(now, name) + value)
 
     @property
     def names(self) -> list[str]:

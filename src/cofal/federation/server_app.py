@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from cofal.federation.phases.embedding import gather
 from cofal.federation.phases.pretrain import pretrain
 from cofal.federation.phases.selecting import assign, select_step, site_budgets, tracks
 from cofal.federation.phases.training import Examiner, train_cell
-from cofal.files import write_json
+from cofal.files import read_json, write_json
 from cofal.progress import bar
 from cofal.rundir import RunDir
 
@@ -36,9 +35,12 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
     """All three phases; returns the cells that `results.json` holds."""
     test = ImageSet.open(run.server / "test") if (run.server / "test").exists() else None
     fleet = Fleet.gather(grid, expected=sites, timeout=config.engine.timeout, min_clients=config.engine.min_clients)
+    if run.info.exists():  # what an interrupted process of this run exchanged before
+        fleet.count_on(read_json(run.info).get("traffic", {}))
     run.note(sites={name: member.samples for name, member in fleet.members.items()})
     budgets = site_budgets(config, fleet)  # before the long phase: a budget that cannot be met is told at once
     encoder = pretrain(fleet, config, run, test)
+    run.note(traffic=fleet.counted())
     shared = gather(fleet, config, run, encoder)
     examiner = Examiner(fleet, config, encoder, test)
     results = []
@@ -51,10 +53,7 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
                 assign(fleet, track.name, picks)
             results.append(train_cell(fleet, config, run, encoder, shared.dimension, examiner, cell))
             shown.advance(f"{track.name} {total}: {100 * results[-1]['accuracy']:.1f} %")
-    write_json(run.results, results)
-    run.note(
-        encoder=encoder.digest,
-        share=shared.share,
-        traffic={phase: asdict(each) for phase, each in fleet.traffic.items()},
-    )
+        run.note(traffic=fleet.counted())
+    run.note(encoder=encoder.digest, share=shared.share)
+    write_json(run.results, results)  # the last file: a folder that holds it is a finished run
     return results
