@@ -172,6 +172,7 @@ BAD = [
     ({"labeled": [[0], [1]]}, "were given for 2 clients of 1"),
     ({"method": "maxherdin"}, "did you mean 'maxherding'"),
     ({"coordination": "centrl"}, "did you mean 'central'"),
+    ({"coordination": "aggregate"}, "use 'central' or 'per-client'"),
     ({"lengthscal": 2.0}, "did you mean lengthscale"),
     ({"lengthscale": 0.0}, "lengthscale = 0.0"),
     ({"kernel": "gausian"}, "did you mean 'gaussian'"),

@@ -50,6 +50,8 @@ def select(
     """
     selector = _selector(method)
     _check_params(method, selector, params)
+    if coordination in ("aggregate", "auto"):
+        raise UserError(f"coordination = {coordination!r} is not in this version; use 'central' or 'per-client'")
     if coordination not in COORDINATIONS:
         raise UserError(_unknown("coordination", coordination, COORDINATIONS))
     if epsilon and coordination != "central":

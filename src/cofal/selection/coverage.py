@@ -13,6 +13,7 @@ from cofal.rng import generator
 from cofal.selection.foresight import Foresight, largest
 from cofal.selection.greedy import Quota
 from cofal.selection.kernels import Kernel
+from cofal.selection.kmeans import content_hash
 from cofal.selection.pairs import BYTES_PER_PAIR, PairList
 from cofal.selection.pool import Pool
 from cofal.selection.rowvalues import RowValues
@@ -64,7 +65,7 @@ class KernelCoverage:
         gain = float((self._best[points] - before[points]).sum())
         assert self._gains is not None
         self._heed(gain, float(self._gains[self._stage, row]), len(points))
-        if self._stage < len(self._foreseen) and self._foreseen[self._stage] == row:
+        if self._stage < len(self._foreseen) and self._alike(row, self._foreseen[self._stage]):
             self._stage += 1
         elif self._stage == len(self._foreseen) and self._pairs is not None:
             old, new = before[points].astype(np.float32), self._best[points].astype(np.float32)
@@ -112,15 +113,22 @@ class KernelCoverage:
                 self._caution *= max(2.0, 8 * error / slack)
         self._support = support
 
+    def _alike(self, a: int, b: int) -> bool:
+        """Whether two rows are one and the same or copies, whose picks have the same effect."""
+        return a == b or bool((self._pool.tile(a, a + 1) == self._pool.tile(b, b + 1)).all())
+
     def _settled(self, rows: np.ndarray) -> np.ndarray:
-        """float64 gains of `rows`, each summed in the order of the points."""
-        gains = np.empty(len(rows))
-        for start in range(0, len(rows), _BATCH):
-            self._near.load(rows[start : start + _BATCH])
-            for position in range(start, min(start + _BATCH, len(rows))):
-                points, values = self._near.above(self._best, int(rows[position]))
-                gains[position] = (values - self._best[points]).sum()
-        return gains
+        """float64 gains of `rows`, each summed in the order of the points; copies of a row are looked at once."""
+        copies = content_hash(self._pool.subset(rows), generator(0, "copies"))
+        _, firsts, which = np.unique(copies, return_index=True, return_inverse=True)
+        gains = np.empty(len(firsts))
+        for start in range(0, len(firsts), _BATCH):
+            batch = rows[firsts[start : start + _BATCH]]
+            self._near.load(batch)
+            for place, row in enumerate(batch):
+                points, values = self._near.above(self._best, int(row))
+                gains[start + place] = (values - self._best[points]).sum()
+        return gains[which]
 
     def _raised(self, best: np.ndarray, row: int) -> np.ndarray:
         """best (n,) after `row` is picked as well."""

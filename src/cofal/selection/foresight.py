@@ -5,6 +5,8 @@ A guess may be wrong: it then costs another sweep, never a wrong pick.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numba
 import numpy as np
 
@@ -15,28 +17,42 @@ from cofal.selection.pool import Pool
 MOST = 32  # picks foreseen at once
 _DENSE = 0.08  # share of all pairs beyond which another guess is cheaper than listing the pairs
 _SMALL = 1024  # pools up to this size list all their pairs
+_LOOK, _KEEP, _SCOUTS = 512, 64, 256  # candidates for a look on many points; candidates, scouts for one on all points
 
 
 class Foresight:
-    """Kernel values between a few sample points and all rows, made once and used for every guess."""
+    """Kernel values of a few sampled rows, made once and used for every guess.
+
+    Two ways to find good candidates, since each fails somewhere. *All rows on few points*: finds rare good rows, but a
+    few points say little about pools of many tight clusters. *Few rows on many points*: the best of some scouts shows
+    the region of the next pick, whose rows are then looked at.
+    """
 
     def __init__(self, pool: Pool, kernel: Kernel, rng: np.random.Generator) -> None:
         self.pool, self.kernel = pool, kernel
         sample = rng.permutation(pool.n)
-        self.coarse = np.sort(sample[: min(512, max(1, pool.n // 64))])  # points for a first look at all candidates
-        self.fine = np.sort(sample[: min(4096, max(1, pool.n // 8))])  # points for a second look at the better ones
-        self._values: np.ndarray | None = None
+        self.few = np.sort(sample[: min(512, max(1, pool.n // 64))])
+        self.many = np.sort(sample[: min(4096, max(1, pool.n // 8))])
+        self.scouts = np.sort(sample[::-1][: min(2048, max(1, pool.n // 32))])
 
-    def coarse_values(self) -> np.ndarray:
-        """(coarse points, n) float32 kernel values."""
-        if self._values is None:
-            units = self.pool.rows(self.coarse)
-            values = np.empty((len(self.coarse), self.pool.n), dtype=np.float32)
-            for start in range(0, self.pool.n, 8192):
-                stop = min(start + 8192, self.pool.n)
-                values[:, start:stop] = self.kernel.tile(units, self.pool.tile(start, stop))
-            self._values = values
-        return self._values
+    @cached_property
+    def on_few(self) -> np.ndarray:
+        """(few points, n) float32 kernel values of all rows."""
+        return self.values(self.few)
+
+    @cached_property
+    def on_many(self) -> np.ndarray:
+        """(many points, scouts) float32 kernel values of the scouts."""
+        return self.kernel.tile(self.pool.rows(self.many), self.pool.rows(self.scouts)).copy()
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """(rows, n) float32 kernel values to all rows."""
+        units = self.pool.rows(rows)
+        values = np.empty((len(rows), self.pool.n), dtype=np.float32)
+        for start in range(0, self.pool.n, 8192):
+            stop = min(start + 8192, self.pool.n)
+            values[:, start:stop] = self.kernel.tile(units, self.pool.tile(start, stop))
+        return values
 
     def begin(self, best: np.ndarray, quota: Quota) -> Guesses:
         """Guesses from the state where rows have kernel value `best` (n,) to their best pick."""
@@ -52,11 +68,11 @@ class Guesses:
         self.rows: list[int] = []
 
     def pairs_left(self) -> float:
-        """About how many pairs (x, c) have k(x, c) above best[x]; 0 once listing them all is cheap anyway."""
+        """About how many pairs (x, c) have k(x, c) above best[x]; infinite if another guess is cheaper than a list."""
         n = self._foresight.pool.n
         if n <= _SMALL:
             return n * n
-        share = _share_above(self._foresight.coarse_values(), self._best[self._foresight.coarse])
+        share = _share_above(self._foresight.on_few, self._best[self._foresight.few])
         pairs = 1.1 * share * n * n
         return pairs if share <= _DENSE else float("inf")
 
@@ -64,14 +80,30 @@ class Guesses:
         """The row that is likely picked next; None when no more should be guessed."""
         if len(self.rows) >= MOST or not self._quota.mask.any():
             return None
-        f = self._foresight
-        gains = _gains(f.coarse_values(), self._best[f.coarse])
-        gains[~self._quota.mask] = -1
-        keep = largest(gains, min(1024, max(64, f.pool.n // 32)))
-        keep = keep[largest(self._gains_of(keep, f.fine), 64)]
+        f, feasible = self._foresight, self._quota.mask
+        gains = _gains(f.on_few, self._best[f.few])
+        gains[~feasible] = -1
+        candidates = largest(gains, _LOOK)
+        region = self._region()
+        keep = candidates[largest(self._gains_of(candidates, f.many), _KEEP)]
+        keep = np.union1d(keep, region[largest(self._gains_of(region, f.many), _KEEP)])
+        keep = keep[feasible[keep]]
         gains = self._gains_of(keep, None)
-        row = int(keep[np.argmax(gains)])
-        return row if gains.max() > 0 and self._quota.mask[row] else None
+        return int(keep[np.argmax(gains)]) if len(keep) and gains.max() > 0 else None
+
+    def _region(self) -> np.ndarray:
+        """Feasible rows around the best feasible scout."""
+        f, feasible = self._foresight, self._quota.mask
+        gains = _gains(f.on_many, self._best[f.many])
+        gains[~feasible[f.scouts]] = -1
+        scouts: np.ndarray = f.scouts[largest(gains, _SCOUTS)]
+        scouts = scouts[feasible[scouts]]
+        if len(scouts) == 0:
+            return scouts
+        best = scouts[[int(np.argmax(self._gains_of(scouts, None)))]]
+        closeness = f.values(best)[0]
+        closeness[~feasible] = -np.inf
+        return largest(closeness, min(_LOOK, int(feasible.sum())))
 
     def confirm(self, row: int, best: np.ndarray) -> None:
         """Take `row` as picked, after which the rows have kernel value `best` (n,) to their best pick."""
