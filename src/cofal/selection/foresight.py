@@ -84,26 +84,28 @@ class Guesses:
         gains = _gains(f.on_few, self._best[f.few])
         gains[~feasible] = -1
         candidates = largest(gains, _LOOK)
-        region = self._region()
+        region, closest = self._region()
         keep = candidates[largest(self._gains_of(candidates, f.many), _KEEP)]
         keep = np.union1d(keep, region[largest(self._gains_of(region, f.many), _KEEP)])
+        keep = np.union1d(keep, closest)
         keep = keep[feasible[keep]]
         gains = self._gains_of(keep, None)
         return int(keep[np.argmax(gains)]) if len(keep) and gains.max() > 0 else None
 
-    def _region(self) -> np.ndarray:
-        """Feasible rows around the best feasible scout."""
+    def _region(self) -> tuple[np.ndarray, np.ndarray]:
+        """Feasible rows around the best feasible scout, and the closest of them."""
         f, feasible = self._foresight, self._quota.mask
         gains = _gains(f.on_many, self._best[f.many])
         gains[~feasible[f.scouts]] = -1
         scouts: np.ndarray = f.scouts[largest(gains, _SCOUTS)]
         scouts = scouts[feasible[scouts]]
         if len(scouts) == 0:
-            return scouts
+            return scouts, scouts
         best = scouts[[int(np.argmax(self._gains_of(scouts, None)))]]
         closeness = f.values(best)[0]
         closeness[~feasible] = -np.inf
-        return largest(closeness, min(_LOOK, int(feasible.sum())))
+        room = int(feasible.sum())
+        return largest(closeness, min(_LOOK, room)), largest(closeness, min(_KEEP, room))
 
     def confirm(self, row: int, best: np.ndarray) -> None:
         """Take `row` as picked, after which the rows have kernel value `best` (n,) to their best pick."""
