@@ -1,7 +1,7 @@
 """`python -m benchmarks.run [--quick] [NAME ...]` runs the benchmarks; prints one table of figures and targets.
 
 A benchmark is a module of this package with `main(quick: bool) -> dict` of {figure: {value, target, at_most}}; what
-more it has to tell it writes into benchmarks/results itself. Data to measure on: COFAL_BENCH_DATA, else synthetic.
+more it has to tell it writes into benchmarks/results itself. benchmarks/data.py says where it looks for real data.
 """
 
 from __future__ import annotations
