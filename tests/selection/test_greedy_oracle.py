@@ -7,7 +7,7 @@ import torch
 from oracle import naive_greedy
 
 import cofal
-from cofal.selection import coverage, foresight, sweep
+from cofal.selection import approx, coverage, foresight, sweep
 
 VALUES = {
     "gaussian": lambda squared: np.exp(-squared),
@@ -121,10 +121,11 @@ def test_per_client_is_each_client_alone():
 
 def test_picks_do_not_depend_on_threads_or_memory(monkeypatch):
     rng = np.random.default_rng(5)
-    embeddings = [rng.normal(size=(1500, 16)).astype(np.float16), rng.normal(size=(900, 16))]
-    wanted = cofal.select(embeddings, [40, 20])  # one thread, see conftest.py
-    monkeypatch.setattr(foresight, "_DENSE", 0.01)
+    embeddings = [rng.normal(size=(800, 16)).astype(np.float16), rng.normal(size=(500, 16))]
+    wanted = cofal.select(embeddings, [12, 8])  # one thread, see conftest.py
+    monkeypatch.setattr(foresight, "_SMALL", 0)
+    assert cofal.select(embeddings, [12, 8], memory_limit=100_000).order == wanted.order
+    monkeypatch.setattr(approx, "_SERIAL", 0)
     torch.set_num_threads(2)
     numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
-    for memory in (100_000, 3_000_000):
-        assert cofal.select(embeddings, [40, 20], memory_limit=memory).order == wanted.order
+    assert cofal.select(embeddings, [12, 8], memory_limit=3_000_000).order == wanted.order
