@@ -1,7 +1,7 @@
 """Where the benchmarks find real data: the folder COFAL_DATA, else `data` here or `../shared/data` beside the checkout.
 
-It may hold `cifar10/` (train.parquet, test.parquet) and `embeddings/*.npz` (x_train, y_train, x_test, y_test). Without it
-the benchmarks make their own.
+It may hold `cifar10/` (train.parquet, test.parquet) and `embeddings/*.npz` (x_train, y_train, x_test, y_test).
+Without it the benchmarks make their own.
 """
 
 from __future__ import annotations
