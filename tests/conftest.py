@@ -1,15 +1,11 @@
-"""Shared fixtures: a run small enough to repeat many times."""
+"""Shared fixtures."""
 
 from pathlib import Path
 
 import pytest
 
 from cofal.config import load
-
-SMALL = [
-    "data.limit=240", "data.test_limit=120", "clients.count=3", "pretrain.rounds=3", "pretrain.probe_every=2",
-    'selection.methods=["maxherding", "random"]', "selection.budgets=[6, 12]", "train.rounds=5",
-]  # fmt: skip
+from small_run import SMALL
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cofal.cli import main
-from conftest import SMALL
+from small_run import SMALL
 
 FAST = [*SMALL, "pretrain.rounds=1", "train.rounds=1"]
 

@@ -19,7 +19,7 @@ from cofal.inference import load_predictor
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, cache):
     from cofal.config import load
-    from conftest import SMALL
+    from small_run import SMALL
 
     return run_embedded(load("digits", SMALL), tmp_path_factory.mktemp("model") / "run", cache)
 

@@ -22,7 +22,7 @@ from cofal.rng import generator
 def finished(tmp_path_factory, cache):
     """One finished small run with all selectors, shared by the tests that only look at it."""
     from cofal.config import load
-    from conftest import SMALL
+    from small_run import SMALL
 
     config = load("digits", [*SMALL, 'selection.methods=["maxherding", "probcover", "typiclust", "random"]'])
     return config, run_embedded(config, tmp_path_factory.mktemp("run") / "out", cache)

@@ -11,7 +11,7 @@ import pytest
 from cofal.federation.embedded import run_embedded
 from cofal.files import read_json
 from cofal.rundir import RunDir
-from conftest import SMALL
+from small_run import SMALL
 
 SLOWED = ["pretrain.rounds=6", "train.rounds=20"]  # long enough to be hit in the middle
 
