@@ -13,31 +13,40 @@ from cofal.selection.kernels import Kernel
 from cofal.selection.kmeans import content_hash
 from cofal.selection.pool import Budgets, Picked, Pool
 
-SAMPLE = 131_072  # rows that stand for the pool; smaller pools are covered exactly
 CHECK = 50_000  # rows, drawn anew, on which the loss is measured
 _SERIAL = 2048  # rows up to which waking threads costs more than they do
 _TILE = 8192
 
 
 def cover(
-    pool: Pool, budgets: Budgets, kernel: Kernel, rng: np.random.Generator, memory_limit: int, approx: bool | int
+    pool: Pool,
+    budgets: Budgets,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    memory_limit: int,
+    approx: bool | int,
+    sample: int,
 ) -> Picked:
-    """The greedy picks of largest kernel coverage; `approx` is False, True, or the number of rows to sample."""
+    """The greedy picks of largest kernel coverage.
+
+    `approx` is False (exact), True (of `sample` rows that stand for the pool) or another number of such rows; pools of
+    no more rows are covered exactly.
+    """
     if isinstance(memory_limit, bool) or not isinstance(memory_limit, int | np.integer) or memory_limit <= 0:
         raise UserError(f"memory_limit = {memory_limit!r} is not a number of bytes above 0")
     if not isinstance(approx, bool | int | np.integer) or approx < 0:
         raise UserError(f"approx = {approx!r} is neither true or false nor a number of rows")
-    size = SAMPLE if approx is True else int(approx)
+    size = sample if approx is True else int(approx)
     if not size or size >= pool.n:
         exact = _exactly(pool, budgets, kernel, memory_limit)
         return Picked(exact.rows, exact.gains, coverage_loss=0.0 if size else None)
-    sample = _sample(pool, budgets, size, rng)
-    inner = _exactly(pool.subset(sample), budgets, kernel, memory_limit)
-    rows = sample[inner.rows]
+    stand_ins = _sample(pool, budgets, size, rng)
+    inner = _exactly(pool.subset(stand_ins), budgets, kernel, memory_limit)
+    rows = stand_ins[inner.rows]
     check = pool.subset(_sample(pool, budgets, min(CHECK, pool.n), rng))
     rival = _exactly(check, budgets, kernel, memory_limit)
     loss = 1 - _coverage(check, kernel, pool.rows(rows)) / _coverage(check, kernel, check.rows(rival.rows))
-    gains = None if inner.gains is None else inner.gains * (pool.n / len(sample))
+    gains = None if inner.gains is None else inner.gains * (pool.n / len(stand_ins))
     return Picked(rows, gains, coverage_loss=max(0.0, loss))
 
 

@@ -13,6 +13,9 @@ from cofal.selection.kernels import TopHat
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.radius import estimate_radius
 
+# Rows that stand for larger pools in approximate mode: more than MaxHerding needs, for a ball holds few rows of a sample.
+SAMPLE = 262_144
+
 
 def probcover(
     pool: Pool,
@@ -33,4 +36,4 @@ def probcover(
         delta = estimate_radius(pool, rng)
     if isinstance(delta, bool | str) or not 0 <= delta < math.inf:
         raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
-    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx)
+    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx, SAMPLE)
