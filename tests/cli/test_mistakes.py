@@ -1,7 +1,10 @@
 """A user's mistake: one line on stderr, exit status 2, nothing half-written. The machine's fault: exit 1."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -131,7 +134,26 @@ def test_a_full_disk_is_the_machine_s_fault_and_leaves_no_part(tmp_path, cache):
     assert not list((tmp_path / "run").rglob("*.tmp"))
 
 
-def _environment(cache):
-    import os
+@pytest.mark.slow
+def test_ctrl_c_stops_with_one_line(tmp_path, cache):
+    arguments = ["run", "digits", "--json", "--out", str(tmp_path / "run"), *settings("pretrain.rounds=500")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cofal", *arguments], stderr=subprocess.PIPE, text=True, env=_environment(cache)
+    )
+    while process.poll() is None and not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.01)  # between two looks at the disk
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "cofal: stopped\n")
 
+
+@pytest.mark.parametrize("arguments", [["select"], ["run", "--bogus"], ["nosuch"], ["select", "--budget", "x"]])
+def test_a_wrong_command_line_is_one_line_too(cofal, arguments):
+    status, _, err = cofal(*arguments)
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "--help" in err
+
+
+def _environment(cache):
     return {**os.environ, "COFAL_CACHE": str(cache)}

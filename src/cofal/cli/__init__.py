@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+import click
 import typer
 
 from cofal.errors import CofalError
@@ -23,6 +24,8 @@ app = typer.Typer(
 # so that `cofal --help` answers at once.
 COMMANDS = ["run", "select", "model", "report", "bench"]
 
+_STOPPED = 130  # the shell's status for Ctrl-C
+
 for _name in COMMANDS:
     importlib.import_module(f"cofal.cli.{_name}")
 
@@ -30,10 +33,22 @@ for _name in COMMANDS:
 def main() -> None:
     """Run the command line; exit 2 for a user's mistake, 1 for the machine's fault, 130 for Ctrl-C."""
     try:
-        app()
+        status = app(standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        status = 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "cofal"
+        status = _tell(f"{error.format_message()} (see {command} --help)", 2)
     except CofalError as error:
-        print(f"cofal: {error}", file=sys.stderr)
-        sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        print("cofal: stopped", file=sys.stderr)
-        sys.exit(130)
+        status = _tell(str(error), error.exit_status)
+    except (click.Abort, KeyboardInterrupt):
+        status = _STOPPED
+    if status == _STOPPED:  # Typer turns Ctrl-C into this status itself
+        _tell("stopped", status)
+    sys.exit(status)
+
+
+def _tell(message: str, status: int) -> int:
+    print(f"cofal: {message}", file=sys.stderr)
+    return status
