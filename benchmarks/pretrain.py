@@ -56,6 +56,8 @@ def overhead(quick: bool) -> float:
                 "data.limit=100000",
                 "pretrain.rounds=1",
                 "pretrain.probe_every=0",
+                "pretrain.optimizer=sgd",
+                "pretrain.lr=0.1",
             ],
         )
         ratios = []

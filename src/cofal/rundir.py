@@ -15,7 +15,7 @@ from cofal.config import Config, to_toml
 from cofal.errors import UserError
 from cofal.files import append_line, read_json, write_fault, write_json, write_text
 
-_VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn", "kornia")
+_VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn")
 
 
 class RunDir:
