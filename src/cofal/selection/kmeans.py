@@ -24,6 +24,7 @@ from cofal.selection.unitrows import UnitRows
 TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
 SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
 APPROX_ROWS_PER_CLUSTER = 256  # in approximate mode the centres are fitted to a sample of this many rows per cluster
+GATHERING = 90  # picking a row out of a tile costs about as much as comparing it with this many centres
 SETTLED = 1e-3  # the iterations end when no larger share of the rows changes cluster
 TIE = 1e-12  # squared distances closer than this are equal: the lowest cluster wins
 
@@ -94,6 +95,8 @@ def _lloyd(pool: UnitRows, centers: np.ndarray, max_iterations: int) -> Clusteri
     sums, counts = np.zeros_like(centers), np.zeros(k, np.int64)
     for iteration in range(1, max_iterations + 1):
         rows = np.flatnonzero(upper >= lower)
+        if len(rows) * (k + GATHERING) > n * k:
+            rows = np.arange(n)
         found, upper[rows], lower[rows] = _nearest(pool, rows, centers)
         changed = found != labels[rows]
         moved, before, after = rows[changed], labels[rows[changed]], found[changed]
@@ -129,7 +132,7 @@ def _nearest(pool: UnitRows, rows: np.ndarray, centers: np.ndarray) -> tuple[np.
     doubt = 8 * pool.d * 2.0**-24  # more than float32 rounding can do to a score of d products, norms at most 1
     for start in range(0, len(rows), TILE):
         span = slice(start, start + TILE)
-        x = pool.rows(rows[span])
+        x = pool.rows(rows[span]) if len(rows) < pool.n else pool.tile(start, min(start + TILE, pool.n))
         scores = torch.addmm(offsets, x, factors)  # (tile, k) squared distances less |x|^2 = 1
         labels[span], best, second = _best_two(scores)
         unsure = np.flatnonzero(second - best <= doubt)
