@@ -33,7 +33,6 @@ _STRATEGIES: dict[str, type[flower.FedAvg]] = {
     "bulyan": flower.Bulyan,
 }
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-_SECONDS_BETWEEN_CHECKPOINTS = 2.0  # rounds of milliseconds are not worth a file each; slower ones all get theirs
 
 logging.getLogger("flwr").setLevel(logging.WARNING)
 
@@ -60,19 +59,21 @@ def train_rounds(
     rounds: int,
     config: Callable[[int], Mapping[str, Any]],
     checkpoint: Path,
+    pause: float = 0.0,
     on_resume: Callable[[int], None] = lambda last: None,
     on_round: Callable[[int, Arrays, dict[str, Any]], None] = lambda number, arrays, metrics: None,
 ) -> Arrays:
     """Run rounds 1..`rounds` from `arrays`, or go on from `checkpoint`; returns the final arrays.
 
     `config(r)` is what the clients are told in round r. `on_round(r, arrays, metrics)` sees every finished round before
-    its checkpoint is written, `on_resume(last)` the round a checkpoint holds. The order of answers changes no bit.
+    its checkpoint is written, `on_resume(last)` the round to go on from (0 at the start). `pause`: seconds between two
+    checkpoints; 0 writes one every round. The order of answers changes no bit.
     """
     done = 0
     if checkpoint.exists():
         saved, done = _load(checkpoint, strategy)
         arrays = {name: saved[name] for name in arrays}  # in the model's own order, which a file does not keep
-        on_resume(done)
+    on_resume(done)
     kinds = {name: array.dtype for name, array in arrays.items()}
     saved_at = time.monotonic()
     for number in range(done + 1, rounds + 1):
@@ -94,7 +95,7 @@ def train_rounds(
             raise CofalError(f"round {number} could not be aggregated; see the log")
         arrays = _cast({**_plain(merged), **buffers}, kinds)
         on_round(number, arrays, dict(metrics or {}))
-        if number == rounds or time.monotonic() - saved_at >= _SECONDS_BETWEEN_CHECKPOINTS:
+        if number == rounds or time.monotonic() - saved_at >= pause:
             _save(checkpoint, strategy, arrays, number)
             saved_at = time.monotonic()
     return arrays

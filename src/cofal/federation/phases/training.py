@@ -116,6 +116,7 @@ def train_cell(
         rounds=settings.rounds,
         config=lambda number: {**told, "lr": cosine_lr(settings.lr, number - 1, settings.rounds)},
         checkpoint=checkpoint,
+        pause=2.0,  # rounds of milliseconds are not worth a file each
         on_round=lambda number, arrays, metrics: last.update(metrics),
     )
     result = {
