@@ -51,12 +51,14 @@ def test_every_row_is_in_the_nearest_cluster_and_every_centre_is_a_mean(n, d, gr
     own = squares[np.arange(n), result.labels]
     assert np.all(own <= squares.min(1) + 1e-12)
     np.testing.assert_allclose(squared_distances(pool, result.labels, result.centers), own, atol=1e-12)
-    if result.iterations < 100:  # n < 1000: it ended because no row changed cluster
+    if result.iterations < 100:  # n < 300: it ended because no row changed cluster
         for cluster in np.unique(result.labels):
             np.testing.assert_allclose(result.centers[cluster], x[result.labels == cluster].mean(0), atol=1e-9)
 
 
-def test_bounds_skip_rows_without_changing_the_result():
+def test_bounds_skip_rows_without_changing_the_result(monkeypatch):
+    monkeypatch.setattr(module, "SETTLED", 0)
+    monkeypatch.setattr(module, "GATHERING", 0)  # skip whenever there is a row to skip
     pool = unit([clustered(1500, 16, 40, seed=3)])
     seeds = pool.rows(np.arange(0, 1500, 50)).double().numpy()
     result = module._lloyd(pool, seeds.copy(), 100)
