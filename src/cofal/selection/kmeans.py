@@ -25,7 +25,7 @@ TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
 SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
 APPROX_ROWS_PER_CLUSTER = 256  # in approximate mode the centres are fitted to a sample of this many rows per cluster
 GATHERING = 90  # picking a row out of a tile costs about as much as comparing it with this many centres
-SETTLED = 3e-3  # the iterations end when no larger share of the rows changes cluster; costs 0.05 % of inertia
+SETTLED = 5e-3  # the iterations end when no larger share of the rows changes cluster; costs 0.1 % of the inertia
 TIE = 1e-12  # squared distances closer than this are equal: the lowest cluster wins
 
 
@@ -48,7 +48,7 @@ def kmeans(
 ) -> Clustering:
     """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
 
-    Stops when at most 3 rows in a thousand change cluster, or after `max_iterations`; every row is then in the
+    Stops when at most 5 rows in a thousand change cluster, or after `max_iterations`; every row is then in the
     cluster of its nearest centre. With `approx` the centres are fitted to a sample of the rows, and every row joins its
     nearest centre at the end.
     """
@@ -145,7 +145,7 @@ def _nearest(pool: UnitRows, rows: np.ndarray, centers: np.ndarray) -> tuple[np.
 
 
 def _best_two(scores: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each row of `scores` (m, k): where the smallest is, the smallest, the second smallest (infinite if k = 1)."""
+    """Of each row of `scores` (m, k): where the smallest is, the smallest, the second smallest (huge if k = 1)."""
     if scores.device.type == "cpu":
         return _scan_two(scores.numpy())
     if scores.shape[1] == 1:
@@ -154,20 +154,28 @@ def _best_two(scores: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return index[:, 0].astype(np.int32), values[:, 0], values[:, 1]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, fastmath=True)
 def _scan_two(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`_best_two` for the CPU, where torch's topk costs more than the product that made the scores."""
+    """`_best_two` for the CPU, where torch's topk costs more than the product that made the scores.
+
+    Three plain loops, which the compiler turns into vector instructions, rather than one with branches.
+    """
     m, k = scores.shape
     index, first, second = np.empty(m, np.int32), np.empty(m, np.float32), np.empty(m, np.float32)
+    most = np.float32(3e38)  # stands for infinity, which this arithmetic rules out
     for i in range(m):
-        low, next_low, at = np.float32(np.inf), np.float32(np.inf), 0
+        row = scores[i]
+        low = most
         for j in range(k):
-            value = scores[i, j]
-            if value < next_low:
-                if value < low:
-                    next_low, low, at = low, value, j
-                else:
-                    next_low = value
+            low = min(low, row[j])
+        at = 0
+        while row[at] != low:
+            at += 1
+        next_low = most
+        for j in range(at):
+            next_low = min(next_low, row[j])
+        for j in range(at + 1, k):
+            next_low = min(next_low, row[j])
         index[i], first[i], second[i] = at, low, next_low
     return index, first, second
 
