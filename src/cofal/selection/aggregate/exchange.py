@@ -1,0 +1,126 @@
+"""How an aggregate selection talks: questions of the coordinator, answers of the holders; who carries them is not its affair.
+
+The coordinator is a generator that yields one `Question` a round trip and is sent the answers; a holder answers from
+its own rows. Both halves are pure, so the same code runs inside `cofal.select` and over messages between sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+LIMIT = 2**31  # totals of summed answers stay below this in absolute value, so that four bytes carry a number
+
+
+@dataclass(frozen=True)
+class Question:
+    """One round trip: what every client is told, what each is told alone, and whether only totals come back."""
+
+    kind: str
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)  # plain ints and floats
+    own: Sequence[Mapping[str, np.ndarray]] = ()  # empty, or one mapping per client
+    summed: bool = False  # answers are int32 arrays of equal shapes; the coordinator is sent only their totals (int64)
+
+    def told(self, client: int) -> Arrays:
+        """The arrays that one client is told."""
+        return {**self.arrays, **(self.own[client] if self.own else {})}
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """What the coordinator knows of the clients before it asks anything."""
+
+    sizes: Sequence[int]  # samples of each client
+    labeled: Sequence[int]  # of those, already labelled
+    budgets: Sequence[int]
+    dimensions: int
+
+    @property
+    def clients(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass
+class Holder:
+    """A client's side: its unit rows, which of them are taken, and what was computed from them before.
+
+    `cache` only saves time: an answer never depends on it, so that any process of the site can give the next one.
+    `picked` are the positions settled by the coordinator's last question.
+    """
+
+    rows: np.ndarray  # (n, d) float32, unit length
+    taken: np.ndarray  # (n,) bool: labelled or asked for before
+    cache: dict[Any, Any] = field(default_factory=dict)
+    picked: np.ndarray | None = None
+
+
+# Yields questions, is sent a list of answers (one per client) or one answer of totals, returns the client of each pick.
+Coordinator = Generator[Question, Any, list[int]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Both halves of an aggregate selector.
+
+    coordinate: (Consortium, Generator of random numbers, **params) -> Coordinator. Its last question settles the picks:
+    every holder sets `picked`, in the order in which the coordinator's list names that client.
+    answer: (Holder, kind, arrays, numbers) -> Arrays.
+    """
+
+    coordinate: Callable[..., Coordinator]
+    answer: Callable[[Holder, str, Mapping[str, np.ndarray], Mapping[str, float]], Arrays]
+
+
+def fraction_bits(samples: int) -> int:
+    """Binary places of a fixed-point number so that the sum of `samples` numbers in [-1, 1] stays below `LIMIT`."""
+    return 30 - max(1, int(samples)).bit_length()
+
+
+def fixed(values: np.ndarray, bits: int) -> np.ndarray:
+    """Real numbers as int32 multiples of 2**-bits: sums of such are exact and do not depend on the order."""
+    return np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits).astype(np.int32)
+
+
+def real(totals: np.ndarray, bits: int) -> np.ndarray:
+    """The real numbers behind fixed-point totals, float64."""
+    return np.asarray(totals, dtype=np.float64) * 2.0**-bits
+
+
+@dataclass
+class Exchanged:
+    """What a selection cost: round trips, and the bytes each client sent and received."""
+
+    rounds: int = 0
+    up: list[int] = field(default_factory=list)
+    down: list[int] = field(default_factory=list)
+
+
+def run(
+    coordinator: Coordinator, holders: Sequence[Holder], answer: Callable[..., Arrays]
+) -> tuple[list[int], Exchanged]:
+    """Drive a coordinator with holders in this process; returns the client of each pick and what was exchanged."""
+    cost = Exchanged(up=[0] * len(holders), down=[0] * len(holders))
+    sent: Any = None
+    while True:
+        try:
+            question = coordinator.send(sent)
+        except StopIteration as done:
+            return done.value, cost
+        answers = []
+        for client, holder in enumerate(holders):
+            told = question.told(client)
+            answers.append(answer(holder, question.kind, told, question.numbers))
+            cost.down[client] += sum(array.nbytes for array in told.values()) + 8 * len(question.numbers)
+            cost.up[client] += sum(array.nbytes for array in answers[-1].values())
+        cost.rounds += 1
+        sent = total(answers) if question.summed else answers
+
+
+def total(answers: Sequence[Arrays]) -> Arrays:
+    """The sum of int32 answers, int64."""
+    return {name: np.sum([each[name] for each in answers], axis=0, dtype=np.int64) for name in answers[0]}
