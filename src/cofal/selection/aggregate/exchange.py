@@ -1,4 +1,4 @@
-"""How an aggregate selection talks: questions of the coordinator, answers of the holders; who carries them is not its affair.
+"""How an aggregate selection talks: questions of the coordinator, answers of the holders; the carrier is free.
 
 The coordinator is a generator that yields one `Question` a round trip and is sent the answers; a holder answers from
 its own rows. Both halves are pure, so the same code runs inside `cofal.select` and over messages between sites.
@@ -123,4 +123,4 @@ def run(
 
 def total(answers: Sequence[Arrays]) -> Arrays:
     """The sum of int32 answers, int64."""
-    return {name: np.sum([each[name] for each in answers], axis=0, dtype=np.int64) for name in answers[0]}
+    return {name: np.asarray(sum(each[name].astype(np.int64) for each in answers)) for name in answers[0]}
