@@ -1,7 +1,14 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kornia.enhance import (
+    adjust_brightness_accumulative,
+    adjust_contrast_with_mean_subtraction,
+    adjust_saturation_with_gray_subtraction,
+)
 
 from cofal.errors import UserError
 from cofal.learning import views
@@ -57,48 +64,81 @@ def test_images_of_another_shape_come_out_square_at_the_size_asked_for():
 
 
 def test_a_crop_is_the_window_it_names():
-    images = photos(1, 1, 8).float() / 255
-    theta = torch.tensor([[[-0.5, 0.0, 0.5], [0.0, 0.5, -0.5]]])  # upper right quarter, mirrored
-    quarter = views._resample(images, theta, 4, "border")
-    torch.testing.assert_close(quarter[0, 0], images[0, 0, :4, 4:].flip(1))
+    images = photos(2, 1, 8).float() / 255
+    upper_right = [torch.full((2,), value) for value in (4.0, 0.0, 4.0, 4.0)]
+    maps = views._windows(*upper_right, mirror=torch.tensor([False, True]), size=4)
+    quarter = views._warp(images, maps, 4, "border")
+    torch.testing.assert_close(quarter[0, 0], images[0, 0, :4, 4:])
+    torch.testing.assert_close(quarter[1, 0], images[1, 0, :4, 4:].flip(1))
 
 
 def test_crops_stay_inside_the_image_and_half_are_mirrored():
-    theta = views._resized_crop(2000, 0.2, torch_generator(0))
-    reach = theta[:, [0, 1], [0, 1]].abs() + theta[:, :, 2].abs()
-    assert reach.max() <= 1 + 1e-6
-    area = theta[:, 0, 0].abs() * theta[:, 1, 1]
+    images, size = torch.zeros(2000, 1, 20, 30), 16
+    maps = views._resized_crop(images, 0.2, size, torch_generator(0))
+    corners = torch.tensor([[-0.5, -0.5, 1.0], [size - 0.5, size - 0.5, 1.0]]).T  # edges of the view
+    x, y = (torch.linalg.inv(maps) @ corners)[:, :2].unbind(1)
+    assert x.min() >= -0.5 - 1e-3
+    assert x.max() <= 29.5 + 1e-3
+    assert y.min() >= -0.5 - 1e-3
+    assert y.max() <= 19.5 + 1e-3
+    area = (x[:, 1] - x[:, 0]).abs() * (y[:, 1] - y[:, 0]) / 600
     assert 0.19 < area.min() < 0.25
-    assert area.max() <= 1
-    assert 0.45 < (theta[:, 0, 0] < 0).float().mean() < 0.55
+    assert area.max() <= 1 + 1e-5
+    assert 0.45 < (x[:, 1] < x[:, 0]).float().mean() < 0.55
 
 
-def naive_colour(pixel_rows, matrix, contrast):
-    """One image (3, hw): matrix on each pixel, contrast about the mean grey, clip."""
-    mapped = [[sum(matrix[i][j] * pixel[j] for j in range(3)) for i in range(3)] for pixel in pixel_rows.T.tolist()]
-    grey = sum(0.299 * r + 0.587 * g + 0.114 * b for r, g, b in mapped) / len(mapped)
-    clipped = [[min(1.0, max(0.0, grey + contrast * (v - grey))) for v in pixel] for pixel in mapped]
-    return torch.tensor(clipped).T
+def naive_colour(image, brightness, contrast, saturation, angle):
+    """One image (3, h, w), pixel by pixel: chroma turned and scaled, then gain, then contrast about the mean grey."""
+    turned = []
+    for r, g, b in image.flatten(1).T.tolist():
+        y = 0.299 * r + 0.587 * g + 0.114 * b
+        u, v = -0.147 * r - 0.289 * g + 0.436 * b, 0.615 * r - 0.515 * g - 0.1 * b
+        u, v = (
+            saturation * (u * math.cos(angle) - v * math.sin(angle)),
+            saturation * (u * math.sin(angle) + v * math.cos(angle)),
+        )
+        turned.append([brightness * value for value in (y + 1.1398 * v, y - 0.3946 * u - 0.5805 * v, y + 2.032 * u)])
+    grey = sum(0.299 * r + 0.587 * g + 0.114 * b for r, g, b in turned) / len(turned)
+    clipped = [[min(1.0, max(0.0, grey + contrast * (value - grey))) for value in pixel] for pixel in turned]
+    return torch.tensor(clipped).T.reshape(image.shape)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
-def test_the_fused_colour_map_equals_pixel_by_pixel(seed):
-    generator = torch_generator(seed)
-    images = torch.rand(3, 3, 4, 5, generator=generator)
-    maps, contrast = views._colour_maps(3, 0.4, 0.8, 0.2, generator)
-    fused = views._colour(images, maps, contrast)
+def test_the_colour_of_a_batch_equals_pixel_by_pixel(seed):
+    images = torch.rand(3, 3, 4, 5, generator=torch_generator(seed))
+    fused = views._colour(images, 0.4, 0.8, 0.2, torch_generator(seed, "colour"))
+    again = torch_generator(seed, "colour")  # the parameters, drawn as the function draws them
+    on = (torch.rand(3, generator=again) < 0.8).float()
+    brightness, contrast, saturation = 1 + on * (torch.rand((3, 3), generator=again) * 0.8 - 0.4)
+    angle = on * (torch.rand(3, generator=again) * 0.4 - 0.2) * math.pi
+    saturation[torch.rand(3, generator=again) < 0.2] = 0.0
     for k in range(3):
-        slow = naive_colour(images[k].reshape(3, -1), maps[k].tolist(), contrast[k].item())
-        torch.testing.assert_close(fused[k].reshape(3, -1), slow, atol=1e-5, rtol=0)
+        slow = naive_colour(images[k], *(each[k].item() for each in (brightness, contrast, saturation, angle)))
+        torch.testing.assert_close(fused[k], slow, atol=2e-3, rtol=0)
 
 
-def test_colour_maps_keep_grey_pixels_grey_and_make_grey_images():
-    maps, _ = views._colour_maps(50, 0.4, 0.8, 0.0, torch_generator(0))
-    grey_pixel = maps @ torch.ones(3, 1)
-    torch.testing.assert_close(grey_pixel, grey_pixel.mean(1, keepdim=True).expand_as(grey_pixel), atol=1e-4, rtol=0)
-    maps, _ = views._colour_maps(50, 0.4, 0.0, 1.0, torch_generator(0))
-    assert (maps - maps[:, :1]).abs().max() < 1e-5  # every output channel is the same mixture
+@pytest.mark.parametrize("seed", range(5))
+def test_gain_contrast_and_saturation_are_those_of_kornia(seed, monkeypatch):
+    monkeypatch.setattr(views.math, "pi", 0.0)  # no change of hue
+    images = torch.rand(4, 3, 6, 6, generator=torch_generator(seed)) * 0.2 + 0.4  # far from the clipped ends
+    ours = views._colour(images, 0.3, 1.0, 0.0, torch_generator(seed, "colour"))
+    again = torch_generator(seed, "colour")
+    torch.rand(4, generator=again)
+    brightness, contrast, saturation = 1 + torch.rand((3, 4), generator=again) * 0.6 - 0.3
+    theirs = adjust_saturation_with_gray_subtraction(images, saturation)
+    theirs = adjust_brightness_accumulative(theirs, brightness)
+    theirs = adjust_contrast_with_mean_subtraction(theirs, contrast)
+    torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=0)
+
+
+def test_grey_images_stay_grey_and_some_become_grey():
+    grey = torch.rand(20, 1, 6, 6, generator=torch_generator(0)).expand(-1, 3, -1, -1)
+    changed = views._colour(grey, 0.4, 0.8, 0.0, torch_generator(1))
+    torch.testing.assert_close(changed, changed.mean(1, keepdim=True).expand_as(changed), atol=1e-3, rtol=0)
+    colourful = torch.rand(20, 3, 6, 6, generator=torch_generator(2))
+    made_grey = views._colour(colourful, 0.4, 0.8, 1.0, torch_generator(3))
+    torch.testing.assert_close(made_grey, made_grey.mean(1, keepdim=True).expand_as(made_grey), atol=1e-3, rtol=0)
 
 
 def test_blur_keeps_flat_images_and_smooths_noise():

@@ -1,8 +1,8 @@
 """Random views of image batches: the pairs a contrastive loss compares, and light augmentation for supervised training.
 
-Every view is one resampling (crop, flip, affine or elastic deformation folded into one grid) and one colour map
-(brightness, contrast, saturation, hue and grey folded into one 3x4 matrix an image), for the whole batch at once.
-All parameters are drawn on the CPU from the given generator; the global generator is never touched.
+Parameters are drawn here, on the CPU, from the given generator (kornia's own augmentation classes draw from the global
+one, which is never touched); kornia's functions apply them to the whole batch. A view is one resampling: crop, mirror
+and deformation are composed into one map before any pixel is read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from kornia.color import rgb_to_yuv, yuv_to_rgb
+from kornia.filters import gaussian_blur2d
+from kornia.geometry import create_meshgrid, get_affine_matrix2d, remap, transform_points, warp_affine
 from torch import Tensor
 
 from cofal.errors import UserError
@@ -21,9 +24,6 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 BLUR_FROM = 64  # pixels a side: below that, blur destroys what little detail there is
-_GREY = torch.tensor([0.299, 0.587, 0.114])
-_TO_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]])
-_FROM_YIQ = torch.linalg.inv(_TO_YIQ.double()).float()
 
 
 def _uniform(low: float, high: float, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -34,94 +34,96 @@ def _happens(probability: float, count: int, generator: torch.Generator) -> Tens
     return torch.rand(count, generator=generator) < probability
 
 
-# ---- geometry -------------------------------------------------------------------------------------------------------
+# ---- geometry: affine maps (count, 3, 3) from the pixels of the image to the pixels of the view ----------------------
 
 
-def _resized_crop(count: int, smallest: float, generator: torch.Generator) -> Tensor:
-    """Affine maps (count, 2, 3) to a window of `smallest` to 1 of the area, ratio 3/4 to 4/3, half of them mirrored."""
+def _windows(left: Tensor, top: Tensor, width: Tensor, height: Tensor, mirror: Tensor, size: int) -> Tensor:
+    """The maps of windows (in pixels of the image, edges not centres) onto size x size views, some mirrored."""
+    maps = torch.zeros(len(left), 3, 3)
+    for axis, (start, extent) in enumerate([(left, width), (top, height)]):
+        scale = size / extent
+        maps[:, axis, axis] = scale
+        maps[:, axis, 2] = (0.5 - start) * scale - 0.5  # pixel centres lie half a pixel from the edge
+    maps[mirror, 0] *= -1
+    maps[mirror, 0, 2] += size - 1
+    maps[:, 2, 2] = 1.0
+    return maps
+
+
+def _resized_crop(images: Tensor, smallest: float, size: int, generator: torch.Generator) -> Tensor:
+    """Windows of `smallest` to 1 of the area, side ratio 3/4 to 4/3, half of them mirrored."""
+    count, _, h, w = images.shape
     area = _uniform(smallest, 1.0, (count,), generator)
     ratio = torch.exp(_uniform(math.log(3 / 4), math.log(4 / 3), (count,), generator))
     width = (area * ratio).sqrt_().clamp_(max=1.0)
     height = (area / ratio).sqrt_().clamp_(max=1.0)
-    centre = _uniform(-1.0, 1.0, (2, count), generator)
-    mirror = 1.0 - 2.0 * _happens(0.5, count, generator).float()
-    theta = torch.zeros(count, 2, 3)
-    theta[:, 0, 0] = width * mirror
-    theta[:, 1, 1] = height
-    theta[:, 0, 2] = centre[0] * (1.0 - width)
-    theta[:, 1, 2] = centre[1] * (1.0 - height)
-    return theta
+    left, top = torch.rand((2, count), generator=generator) * (1.0 - torch.stack([width, height]))
+    return _windows(left * w, top * h, width * w, height * h, _happens(0.5, count, generator), size)
 
 
-def _padded_crop(count: int, shift: float, generator: torch.Generator) -> Tensor:
-    """Affine maps that shift by up to `shift` of the side, half of them mirrored."""
-    theta = torch.zeros(count, 2, 3)
-    theta[:, 0, 0] = 1.0 - 2.0 * _happens(0.5, count, generator).float()
-    theta[:, 1, 1] = 1.0
-    theta[:, :, 2] = _uniform(-2 * shift, 2 * shift, (count, 2), generator)
-    return theta
+def _shifted(images: Tensor, shift: float, size: int, generator: torch.Generator) -> Tensor:
+    """The whole image, shifted by up to `shift` of the side, half of them mirrored."""
+    count, _, h, w = images.shape
+    left, top = _uniform(-shift, shift, (2, count), generator)
+    whole = torch.ones(count)
+    return _windows(left * w, top * h, whole * w, whole * h, _happens(0.5, count, generator), size)
 
 
 def _small_affine(
-    count: int, degrees: float, shift: float, scale: float, shear: float, generator: torch.Generator
+    images: Tensor, size: int, degrees: float, shift: float, scale: float, shear: float, generator: torch.Generator
 ) -> Tensor:
-    """Affine maps close to the identity; `shift` in parts of the side, `scale` and `shear` relative."""
-    angle = _uniform(-math.radians(degrees), math.radians(degrees), (count,), generator)
-    zoom = torch.exp(_uniform(-math.log1p(scale), math.log1p(scale), (2, count), generator))
+    """Maps close to the identity; `shift` in parts of the side, `scale` and `shear` (radians) relative."""
+    count, _, h, w = images.shape
+    angle = _uniform(-degrees, degrees, (count,), generator)
+    zoom = torch.exp(_uniform(-math.log1p(scale), math.log1p(scale), (count, 2), generator))
     slant = _uniform(-shear, shear, (count,), generator)
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    theta = torch.empty(count, 2, 3)
-    theta[:, 0, 0] = cos * zoom[0]
-    theta[:, 0, 1] = (slant * cos - sin) * zoom[0]
-    theta[:, 1, 0] = sin * zoom[1]
-    theta[:, 1, 1] = (slant * sin + cos) * zoom[1]
-    theta[:, :, 2] = _uniform(-2 * shift, 2 * shift, (count, 2), generator)
-    return theta
+    moved = _uniform(-shift * size, shift * size, (count, 2), generator)
+    centre = torch.full((count, 2), (size - 1) / 2)
+    around = get_affine_matrix2d(moved, centre, zoom, angle, slant, torch.zeros(count))
+    if (h, w) == (size, size):
+        return around
+    origin, whole = torch.zeros(count), torch.ones(count)
+    return around @ _windows(origin, origin, whole * w, whole * h, torch.zeros(count, dtype=torch.bool), size)
 
 
-def _elastic(count: int, size: int, knots: int, strength: float, generator: torch.Generator) -> Tensor:
-    """Smooth random displacements (count, size, size, 2), `strength` of the side at the knots, zero on average."""
-    field = torch.randn(count, 2, knots, knots, generator=generator).mul_(2 * strength)
-    return F.interpolate(field, (size, size), mode="bilinear", align_corners=True).permute(0, 2, 3, 1)
+def _warp(images: Tensor, maps: Tensor, size: int, padding: str) -> Tensor:
+    return warp_affine(images, maps[:, :2].to(images.device), (size, size), padding_mode=padding)
 
 
-def _resample(images: Tensor, theta: Tensor, size: int, padding: str, displacement: Tensor | None = None) -> Tensor:
-    grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
-    if displacement is not None:
-        grid = grid + displacement
-    return F.grid_sample(images, grid.to(images.device), mode="bilinear", padding_mode=padding, align_corners=False)
+def _elastic_warp(
+    images: Tensor, maps: Tensor, size: int, knots: int, strength: float, generator: torch.Generator
+) -> Tensor:
+    """The affine maps together with smooth random displacements, `strength` of the side at the knots."""
+    field = torch.randn(len(images), 2, knots, knots, generator=generator).mul_(strength * size)
+    field = F.interpolate(field, (size, size), mode="bilinear", align_corners=True)
+    points = create_meshgrid(size, size, normalized_coordinates=False).reshape(1, size * size, 2)
+    points = points + field.flatten(2).transpose(1, 2)
+    x, y = transform_points(torch.linalg.inv(maps), points).view(-1, size, size, 2).to(images.device).unbind(-1)
+    return remap(images, x, y, padding_mode="zeros", align_corners=True)
 
 
 # ---- colour ---------------------------------------------------------------------------------------------------------
 
 
-def _colour_maps(
-    count: int, strength: float, jitter: float, grey: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Linear maps (count, 3, 3) for brightness, saturation, hue and grey, and contrast factors (count,).
+def _colour(images: Tensor, strength: float, jitter: float, grey: float, generator: torch.Generator) -> Tensor:
+    """Brightness, contrast, saturation and hue of some of the images, and some made grey; clipped to [0, 1].
 
-    Hue is a rotation of the chroma plane (YIQ), which makes the whole jitter linear and its cost one small product.
+    Hue is a rotation of the chroma plane, not of the HSV wheel: all four changes are then linear in YUV, and cost two
+    conversions (kornia's hue shift by way of HSV takes longer than all else together).
     """
-    on = _happens(jitter, count, generator).float()
-    brightness, contrast, saturation = 1.0 + on * _uniform(-strength, strength, (3, count), generator)
-    angle = on * _uniform(-math.pi * strength / 2, math.pi * strength / 2, (count,), generator)
-    saturation = torch.where(_happens(grey, count, generator), torch.zeros(count), saturation)
-    chroma = torch.zeros(count, 3, 3)
-    chroma[:, 0, 0] = 1.0
-    chroma[:, 1, 1] = chroma[:, 2, 2] = torch.cos(angle) * saturation
-    chroma[:, 1, 2] = -torch.sin(angle) * saturation
-    chroma[:, 2, 1] = torch.sin(angle) * saturation
-    return (_FROM_YIQ @ chroma @ _TO_YIQ) * brightness[:, None, None], contrast
-
-
-def _colour(images: Tensor, maps: Tensor, contrast: Tensor) -> Tensor:
-    """Apply the maps to (b, 3, h, w), contrast about each image's mean grey, and clip to [0, 1]."""
-    b, c, h, w = images.shape
-    flat = images.reshape(b, c, h * w)
-    maps, contrast = maps.to(images.device), contrast.to(images.device)
-    level = (maps @ flat.mean(dim=2, keepdim=True)).mul(_GREY.to(images.device)[:, None]).sum(1, keepdim=True)
-    offset = (level * (1.0 - contrast[:, None, None])).expand(b, c, 1)
-    return torch.baddbmm(offset, maps * contrast[:, None, None], flat).clamp_(0.0, 1.0).view(b, c, h, w)
+    b = len(images)
+    on = _happens(jitter, b, generator).float()
+    brightness, contrast, saturation = 1.0 + on * _uniform(-strength, strength, (3, b), generator)
+    angle = on * _uniform(-math.pi * strength / 2, math.pi * strength / 2, (b,), generator)
+    saturation = torch.where(_happens(grey, b, generator), torch.zeros(b), saturation)
+    gain = brightness * contrast
+    cos, sin = torch.cos(angle) * saturation * gain, torch.sin(angle) * saturation * gain
+    gain, lift, cos, sin = (
+        each[:, None, None, None].to(images.device) for each in (gain, brightness * (1.0 - contrast), cos, sin)
+    )
+    y, u, v = rgb_to_yuv(images).split(1, dim=1)
+    y = y * gain + y.mean(dim=(2, 3), keepdim=True) * lift
+    return yuv_to_rgb(torch.cat([y, u * cos - v * sin, u * sin + v * cos], dim=1)).clamp_(0.0, 1.0)
 
 
 def _brightness_contrast(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
@@ -133,45 +135,38 @@ def _brightness_contrast(images: Tensor, strength: float, generator: torch.Gener
 
 def _blur(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
     """Gaussian blur of some of the images, standard deviation 0.1 to 2 pixels at 224 (in proportion elsewhere)."""
-    b, c, h, _ = images.shape
+    b, _, h, w = images.shape
     sigma = _uniform(0.1, 2.0, (b, 1), generator).mul_(h / 224)
-    radius = max(1, round(3 * 2.0 * h / 224))
-    offsets = torch.arange(-radius, radius + 1)
-    kernel = torch.softmax(-(offsets**2) / (2 * sigma**2), dim=1)
-    off = ~_happens(probability, b, generator)
-    kernel[off] = (offsets == 0).float()
-    kernel = kernel.to(images.device).repeat_interleave(c, 0)  # one kernel a channel of each image
-    x = F.pad(images.reshape(1, b * c, *images.shape[2:]), (radius,) * 4, mode="replicate")
-    x = F.conv2d(x, kernel[:, None, None, :], groups=b * c)
-    return F.conv2d(x, kernel[:, None, :, None], groups=b * c).view(images.shape)
+    some = _happens(probability, b, generator)
+    if not some.any():
+        return images
+    side = min(2 * max(1, round(3 * 2.0 * h / 224)) + 1, h - 1 + h % 2, w - 1 + w % 2)
+    blurred = images.clone()
+    blurred[some] = gaussian_blur2d(images[some], (side, side), sigma[some].expand(-1, 2).to(images.device))
+    return blurred
 
 
 # ---- the named recipes ----------------------------------------------------------------------------------------------
 
 
 def _natural(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    b = len(images)
-    x = _resample(images, _resized_crop(b, 0.2, generator), size, "border")
-    if x.shape[1] == 3:
-        x = _colour(x, *_colour_maps(b, 0.4, 0.8, 0.2, generator))
-    else:
-        x = _brightness_contrast(x, 0.4, generator)
+    x = _warp(images, _resized_crop(images, 0.2, size, generator), size, "border")
+    x = _colour(x, 0.4, 0.8, 0.2, generator) if x.shape[1] == 3 else _brightness_contrast(x, 0.4, generator)
     return _blur(x, 0.5, generator) if size >= BLUR_FROM else x
 
 
 def _glyph(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    b = len(images)
-    theta = _small_affine(b, 15.0, 0.1, 0.2, 0.2, generator)
-    x = _resample(images, theta, size, "zeros", _elastic(b, size, 4, 0.03, generator))
+    maps = _small_affine(images, size, 15.0, 0.1, 0.2, 0.2, generator)
+    x = _elastic_warp(images, maps, size, 4, 0.03, generator)
     return _brightness_contrast(x, 0.3, generator)
 
 
 def _natural_light(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    return _resample(images, _padded_crop(len(images), 0.125, generator), size, "zeros")
+    return _warp(images, _shifted(images, 0.125, size, generator), size, "zeros")
 
 
 def _glyph_light(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    return _resample(images, _small_affine(len(images), 10.0, 0.06, 0.1, 0.1, generator), size, "zeros")
+    return _warp(images, _small_affine(images, size, 10.0, 0.06, 0.1, 0.1, generator), size, "zeros")
 
 
 _RECIPES = {"natural": (_natural, _natural_light), "glyph": (_glyph, _glyph_light)}
