@@ -1,4 +1,4 @@
-"""What local training costs: SimCLR against the bare loop, our views against kornia's augmentation classes, one call of the head's training.
+"""What local training costs: SimCLR against the bare loop, views against kornia's classes, one training of the head.
 
 python -m benchmarks.learning_overhead
 """
