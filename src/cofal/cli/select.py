@@ -26,7 +26,11 @@ def select_command(
     out: Annotated[Path, typer.Option(help="CSV to write: rank,client,index.")],
     method: Annotated[str, typer.Option(help="probcover, typiclust, maxherding or random.")] = "maxherding",
     coordination: Annotated[
-        str, typer.Option(help="central: over all clients together; per-client: each alone.")
+        str,
+        typer.Option(
+            help="central: over all clients together; aggregate: the same from centroids, counts and distances only; "
+            "per-client: each alone."
+        ),
     ] = "central",
     labeled: Annotated[
         list[Path] | None,
@@ -181,6 +185,8 @@ def _summary(
             "clients": [{"file": str(f), "rows": n, "picked": k} for f, n, k in zip(files, sizes, counts)],
             "seconds": round(seconds, 3),
             "coverage_loss": picks.coverage_loss,
+            "rounds": picks.rounds,
+            "bytes_up": picks.bytes_up,
             "out": str(out),
         }
         typer.echo(json.dumps(report))
@@ -195,4 +201,6 @@ def _summary(
     Console().print(table)
     if picks.coverage_loss is not None:
         typer.echo(f"approximate: {picks.coverage_loss:.1%} less coverage than exact picks on a check sample")
+    if picks.rounds:
+        typer.echo(f"{picks.rounds} round trips, {picks.bytes_up / len(files) / 1e6:.2f} MB sent per client on average")
     typer.echo(f"{sum(counts)} picks in {seconds:.1f} s, written to {out}")

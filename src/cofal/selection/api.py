@@ -11,6 +11,7 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.rng import generator
+from cofal.selection.aggregate.select import aggregate, aggregate_method
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
@@ -25,7 +26,7 @@ SELECTORS: dict[str, Selector] = {
     "maxherding": maxherding,
     "random": random,
 }
-COORDINATIONS = ("central", "per-client")
+COORDINATIONS = ("central", "per-client", "aggregate")
 
 
 def select(
@@ -44,22 +45,29 @@ def select(
 
     embeddings: one (n_k, d) array per client; rows need not be unit length. budgets: one whole number per client.
     method: probcover, typiclust, maxherding, random, or a selector of your own (docs/selection.md). coordination:
-    central picks over the union of all clients, per-client lets each choose alone. labeled: positions already labelled,
-    one list per client. epsilon: expected displacement of noise put on every embedding before a central selection.
+    central picks over the union of all clients, aggregate does so from centroids, counts and distances only
+    (docs/aggregate-selection.md), per-client lets each choose alone. labeled: positions already labelled, one list per
+    client. epsilon: expected displacement of noise put on every embedding before a central selection.
     params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
     """
-    selector = _selector(method)
-    _check_params(method, selector, params)
-    if coordination in ("aggregate", "auto"):
-        raise UserError(f"coordination = {coordination!r} is not in this version; use 'central' or 'per-client'")
+    if coordination == "auto":
+        raise UserError(
+            f"coordination = {coordination!r} is not in this version; use one of {', '.join(COORDINATIONS)}"
+        )
     if coordination not in COORDINATIONS:
         raise UserError(_unknown("coordination", coordination, COORDINATIONS))
     if epsilon and coordination != "central":
         raise UserError(
-            f"epsilon = {epsilon} needs coordination = 'central': with {coordination!r} nothing leaves a client"
+            f"epsilon = {epsilon} needs coordination = 'central': with {coordination!r} no embedding leaves a client"
         )
+    selector = _selector(method)
+    halves = aggregate_method(method) if coordination == "aggregate" else None
+    _check_params(method, halves.coordinate if halves else selector, params)
     pool = Pool(embeddings, labeled, device=device)
     checked = Budgets(budgets, pool)
+    if halves:
+        indices, order, cost = aggregate(halves, pool, checked, seed, params)
+        return Selection(indices, order, rounds=cost.rounds, bytes_up=sum(cost.up))
     if epsilon:
         pool = _noised(pool, labeled, epsilon, seed, device)
     if coordination == "central":
@@ -118,7 +126,7 @@ def _selector(method: str | Selector) -> Selector:
     return SELECTORS[method]
 
 
-def _check_params(method: str | Selector, selector: Selector, params: dict[str, Any]) -> None:
+def _check_params(method: str | Selector, selector: Callable[..., Any], params: dict[str, Any]) -> None:
     signature = inspect.signature(selector).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values()):
         return
