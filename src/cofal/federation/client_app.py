@@ -1,57 +1,42 @@
-"""The client's side of every phase: handlers that open the site, call an algorithm, pack the answer."""
+"""The client's side of every phase: handlers that call an algorithm on the site's data and pack the answer.
+
+Each declares what kind of thing it sends; `gate` lets it out, or not.
+"""
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import RecordDict
 
-from cofal.errors import CofalError, UserError
+from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
-from cofal.federation.site import Site, open_site
+from cofal.federation.gate import Egress, GatedApp, Request
+from cofal.federation.site import Site, checked_digest
 from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
 from cofal.learning.frozen import load_frozen
 from cofal.learning.head import predict_proba, train_head
 from cofal.learning.simclr import train_simclr
-from cofal.learning.state import state_to_arrays
+from cofal.learning.state import encoder_digest, state_to_arrays
 from cofal.learning.views import make_augmentation, make_views
-from cofal.privacy.perturbation import perturb
-from cofal.rng import generator, torch_generator
+from cofal.privacy.perturbation import noise_scale
+from cofal.privacy.policy import Kind
+from cofal.privacy.releases import SEEDED, SYSTEM, Version
+from cofal.rng import torch_generator
 from cofal.selection import select
 
-app = ClientApp()
-
-Handler = Callable[[Site, dict[str, np.ndarray], dict[str, Any]], RecordDict]
+app = GatedApp()
 
 
-def answers(handler: Handler) -> Callable[[Message, Context], Message]:
-    """Wrap a handler: open the site, unpack the message, pack the reply; a refusal travels back as one line."""
-
-    @functools.wraps(handler)
-    def wrapped(message: Message, context: Context) -> Message:
-        try:
-            site = open_site(str(context.node_config["site"]))
-            content = handler(site, m.arrays_of(message.content), m.config_of(message.content))
-        except CofalError as error:
-            code = m.REFUSED if isinstance(error, UserError) else m.CLIENT_RAISED
-            return Message(Error(code, str(error)), reply_to=message)
-        return Message(content, reply_to=message)
-
-    return wrapped
-
-
-@app.query("describe")
-@answers
-def describe(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
+@app.answers(m.DESCRIBE, sends=Kind.DESCRIPTION)
+def describe(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Who is here: name, classes, image shape, how many samples and test samples."""
     _, height, width, channels = site.train.images.shape
     return m.pack(
@@ -64,31 +49,54 @@ def describe(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) 
     )
 
 
-@app.query("embed")
-@answers
-def embed_images(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
-    """Embed all images with the given (or the site's own frozen) encoder; share them or keep them here."""
-    digest = str(config["digest"])
+def _sharing(site: Site, config: Request) -> Egress:
+    """What an answer to `query.embed` would send; noise of size 0 is no noise."""
+    share = config["share"]
+    if share == "none":
+        return Egress(Kind.DESCRIPTION)
+    if share == "perturbed":
+        version = _version(site, config)
+        if version.epsilon > 0:
+            return Egress(Kind.PERTURBED, {**version.parameters, "again": site.releases.has(version)})
+    elif share != "raw":
+        raise UserError(f"cannot share embeddings as {share!r}; known: raw, perturbed, none")
+    return Egress(Kind.RAW)
+
+
+def _version(site: Site, config: Request) -> Version:
+    """The noised version that is asked for; the request's seed counts only where the site's policy says so."""
+    epsilon = config.number("epsilon")
+    noise_scale(epsilon)  # refuses what is no amount of noise
+    seeded = site.settings.policy.reproducible_noise and "seed" in config
+    return Version(checked_digest(str(config["digest"])), epsilon, SEEDED if seeded else SYSTEM)
+
+
+@app.answers(m.EMBED, sends=_sharing)
+def embed_images(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """Embed all images with the given (or the site's own frozen) encoder; share them or keep them here.
+
+    The ids of all samples leave with their embeddings only: they say which row is which.
+    """
+    digest, kind = str(config["digest"]), _sharing(site, config).kind
+    limit = site.settings.policy.max_releases
+    if kind == Kind.PERTURBED:
+        site.releases.check(site.name, _version(site, config), limit)  # before the work
     if not site.has_embeddings(digest):
         encoder = _encoder(site, arrays, json.loads(str(config["model"])), digest)
         site.keep_embeddings(digest, embed(encoder, site.train.images, device=site.settings.device))
     embeddings = site.embeddings(digest)
-    reply: dict[str, Any] = {"ids": list(site.train.ids), "known": list(site.settings.known_labels)}
     numbers = {m.EXAMPLES: len(site.train.ids), "dimension": embeddings.shape[1]}
-    share = config["share"]
-    if share == "none":
-        return m.pack(config=reply, metrics=numbers)
-    if share == "perturbed":
-        rng = generator(int(config["seed"]), "perturb", site.name)
-        embeddings = perturb(embeddings, float(config["epsilon"]), rng)
-    elif share != "raw":
-        raise UserError(f"cannot share embeddings as {share!r}; known: raw, perturbed, none")
-    return m.pack(arrays={"embeddings": embeddings}, config=reply, metrics=numbers)
+    if kind == Kind.DESCRIPTION:
+        return m.pack(config={"ids": [], "known": []}, metrics=numbers)
+    if kind == Kind.PERTURBED:
+        seed = int(config.get("seed", 0))
+        embeddings = site.releases.get(site.name, _version(site, config), embeddings, seed, limit)
+    names = {"ids": list(site.train.ids), "known": list(site.settings.known_labels)}
+    return m.pack(arrays={"embeddings": embeddings}, config=names, metrics=numbers)
 
 
-@app.query("pick")
-@answers
-def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
+@app.answers(m.PICK, sends=Kind.IDS)
+def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Per-client selection: the same selector on this site alone. `asked` holds the picks before this step."""
     taken = site.positions([*site.settings.known_labels, *config["asked"]])
     picks = select(
@@ -103,18 +111,16 @@ def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]
     return m.pack(config={"ids": [site.train.ids[row] for row in picks.indices[0]]})
 
 
-@app.query("assign")
-@answers
-def assign(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
+@app.answers(m.ASSIGN, sends=Kind.METRIC)
+def assign(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Take note of this site's own picks: they wait for labels from now on."""
     site.ask(str(config["track"]), list(config["ids"]))
     rows, _ = site.labelled(str(config["track"]))
     return m.pack(metrics={"asked": len(config["ids"]), "labelled": len(rows)})
 
 
-@app.train()
-@answers
-def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
+@app.answers(m.TRAIN, sends=Kind.MODEL)
+def train(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """One round of local training; the reply carries all of the model's state and the number of samples behind it."""
     job, track = str(config["job"]), str(config["track"])
     model = models.rebuild(json.loads(str(config["model"])), arrays)
@@ -154,9 +160,8 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> 
     return m.pack(arrays=state_to_arrays(model), metrics={m.EXAMPLES: examples, "loss": float(loss)})
 
 
-@app.evaluate()
-@answers
-def evaluate(site: Site, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> RecordDict:
+@app.answers(m.EVALUATE, sends=Kind.METRIC)
+def evaluate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """How many of this site's test images the classifier gets right."""
     if site.test is None:
         raise UserError(f"site {site.name} holds no test images")
@@ -189,6 +194,10 @@ def one_thread() -> Iterator[None]:
 def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, Any], digest: str) -> Any:
     """The encoder the server describes: with the weights it sent, or the public one installed at this site."""
     if description["kind"] != "frozen":
+        if (
+            encoder_digest(arrays)[:16] != digest
+        ):  # embeddings and noise are kept by digest: it must be the encoder's own
+            raise UserError(f"encoder digest {digest[:80]!r} is not that of the weights sent with it; send its own")
         return models.rebuild(description, arrays)
     if not site.settings.frozen:
         raise UserError(f"site {site.name} has no public encoder; name one in its settings")

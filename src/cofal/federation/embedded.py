@@ -16,6 +16,7 @@ from cofal.errors import UserError
 from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import SiteSettings, create_site, read_known_labels
 from cofal.files import read_json, write_json, write_npy
+from cofal.privacy.policy import Kind, Policy
 from cofal.rng import generator
 from cofal.rundir import RunDir
 
@@ -67,6 +68,8 @@ def prepare(config: Config, run: RunDir, cache: Path) -> int:
             oracle=True,
             frozen=config.encoder.frozen,
             device=config.engine.device,
+            policy=_policy(config),
+            ledger_sync=False,
         )
         create_site(folder, settings)
     run.note(
@@ -102,6 +105,14 @@ def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> Run
         )
         server_app(InProcessGrid(client_app, nodes), context)
     return run
+
+
+def _policy(config: Config) -> Policy:
+    """What the sites of an experiment let out: what its configuration needs and nothing more."""
+    from cofal.federation.phases.embedding import sharing  # imports torch, which the rest of this module does without
+
+    needed = {"raw": Kind.RAW, "perturbed": Kind.PERTURBED, "none": Kind.IDS}[sharing(config)]
+    return Policy(allow=[needed, Kind.MODEL], min_epsilon=config.selection.epsilon, reproducible_noise=True)
 
 
 def _names(train: ImageSet, parts: list[np.ndarray], config: Config) -> list[str]:

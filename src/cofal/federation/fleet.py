@@ -32,11 +32,21 @@ class Member:
 
 @dataclass
 class Traffic:
-    """What a phase exchanged, seen from the server: payload bytes and round trips."""
+    """What a phase exchanged, seen from the server: payload bytes and round trips.
+
+    `left`: site -> kind of what it sent, by its own declaration -> messages, bytes up, bytes down.
+    """
 
     up: int = 0
     down: int = 0
     round_trips: int = 0
+    left: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+
+    def add(self, site: str, kind: str, **numbers: int) -> None:
+        """Count what one site sent of one kind."""
+        counted = self.left.setdefault(site, {}).setdefault(kind, {"messages": 0, "up": 0, "down": 0})
+        for name, value in numbers.items():
+            counted[name] += value
 
 
 @dataclass
@@ -92,16 +102,19 @@ class Fleet:
                 )
         return fleet
 
-    def counted(self) -> dict[str, dict[str, int]]:
+    def counted(self) -> dict[str, dict[str, Any]]:
         """The traffic of each phase so far, as plain numbers."""
         return {phase: asdict(each) for phase, each in self.traffic.items()}
 
-    def count_on(self, earlier: Mapping[str, Mapping[str, int]]) -> None:
+    def count_on(self, earlier: Mapping[str, Mapping[str, Any]]) -> None:
         """Add what an earlier process of the same run had counted."""
         for phase, numbers in earlier.items():
             now = self.traffic.setdefault(phase, Traffic())
-            for name, value in numbers.items():
-                setattr(now, name, getattr(now, name) + value)
+            for name in ("up", "down", "round_trips"):
+                setattr(now, name, getattr(now, name) + numbers[name])
+            for site, kinds in numbers.get("left", {}).items():
+                for kind, counted in kinds.items():
+                    now.add(site, kind, **counted)
 
     @property
     def names(self) -> list[str]:
@@ -148,8 +161,16 @@ class Fleet:
 
     def _exchange(self, outgoing: list[Message]) -> list[Message]:
         counted = self.traffic.setdefault(self.phase, Traffic())
-        counted.down += sum(m.content_bytes(message) for message in outgoing)
+        down = {message.metadata.dst_node_id: m.content_bytes(message) for message in outgoing}
         replies = list(self.grid.send_and_receive(outgoing, timeout=self.timeout))
-        counted.up += sum(m.content_bytes(reply) for reply in replies)
+        counted.down += sum(down.values())
         counted.round_trips += 1
+        names = {member.node: name for name, member in self.members.items()}
+        for reply in replies:
+            node, up = reply.metadata.src_node_id, m.content_bytes(reply)
+            counted.up += up
+            if node not in names and reply.has_content():  # the roll call: the answer itself says whose it is
+                names[node] = str(m.config_of(reply.content).get("name", node))
+            if node in names:
+                counted.add(names[node], m.kind_of(reply), messages=1, up=up, down=down.get(node, 0))
         return replies

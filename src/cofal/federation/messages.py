@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 
 # Record names; Flower's strategies expect the first two under these names.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+EGRESS = "egress"  # what kind of content a reply carries, as the site declared and recorded it
 # The weight of a reply in an average.
 EXAMPLES = "num-examples"
 
@@ -61,6 +62,14 @@ def metrics_of(content: RecordDict) -> dict[str, Any]:
     return dict(record) if record is not None else {}
 
 
+def kind_of(reply: Message) -> str:
+    """What a reply carries, by the site's own declaration; `refused` or `failed` for an error reply."""
+    if reply.has_error():
+        return "refused" if reply.error.code == REFUSED else "failed"
+    record = reply.content.config_records.get(EGRESS)
+    return str(record["kind"]) if record is not None else "undeclared"
+
+
 def to_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -69,11 +78,35 @@ def content_bytes(message: Message) -> int:
     """The payload of a message in bytes: array data and the text of its config and metrics."""
     if not message.has_content():
         return 0
-    content = message.content
-    total = sum(len(array.data) for record in content.array_records.values() for array in record.values())
-    texts = [dict(record) for record in content.config_records.values()]
-    texts += [dict(record) for record in content.metric_records.values()]
-    return total + sum(len(key) + _value_bytes(value) for text in texts for key, value in text.items())
+    arrays, others = _parts(message.content)
+    return sum(len(array.data) for _, array in arrays) + sum(len(name) + _value_bytes(value) for name, value in others)
+
+
+def fields_of(content: RecordDict) -> list[dict[str, Any]]:
+    """Name, type, shape and payload bytes of everything in a message; the bytes add up to `content_bytes`."""
+    arrays, others = _parts(content)
+    found: list[dict[str, Any]] = [
+        {"name": name, "dtype": array.dtype, "shape": list(array.shape), "bytes": len(array.data)}
+        for name, array in arrays
+    ]
+    for name, value in others:
+        several = isinstance(value, list)
+        kind = type(value[0] if several and value else value).__name__
+        shape = [len(value)] if several else []
+        found.append({"name": name, "dtype": kind, "shape": shape, "bytes": len(name) + _value_bytes(value)})
+    return found
+
+
+def _parts(content: RecordDict) -> tuple[list[tuple[str, Array]], list[tuple[str, Any]]]:
+    """Names and values of all arrays, and of all else; one pass, since Flower copies its records on every access."""
+    arrays: list[tuple[str, Array]] = []
+    others: list[tuple[str, Any]] = []
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            arrays += record.items()
+        else:
+            others += record.items()
+    return arrays, others
 
 
 def _value_bytes(value: Any) -> int:

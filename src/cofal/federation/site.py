@@ -1,8 +1,12 @@
-"""A client's own folder: images, embeddings, what it was asked, the labels it knows. The server never opens one."""
+"""A client's own folder: images, embeddings, what it was asked, the labels it knows, its policy and its ledger.
+
+The server never opens one.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
 from cofal.files import read_json, write_json, write_npy
+from cofal.privacy import ledger
+from cofal.privacy.policy import Policy
+from cofal.privacy.releases import Releases
 
 SETTINGS = "site.json"
 
@@ -30,6 +37,10 @@ class SiteSettings(BaseModel):
     oracle: bool = False  # a simulated annotator: the data set's own label answers every question
     frozen: str = ""  # the public encoder installed at this site, if one is used
     device: str = "cpu"
+    policy: Policy = Policy()  # what may leave
+    # Does a reply wait until its line of the ledger is on the disk? A simulated site, whose server is this process,
+    # need not: a power cut that takes the line takes the reply as well.
+    ledger_sync: bool = True
 
 
 class Site:
@@ -39,6 +50,8 @@ class Site:
         self.folder, self.settings, self.name = folder, settings, settings.name
         self.train = self._images(settings.images, settings.rows)
         self.test = self._images(settings.test_images, settings.test_rows) if settings.test_images else None
+        self.ledger = ledger.Ledger(folder / ledger.FILE, sync=settings.ledger_sync)
+        self.releases = Releases(folder / "perturbed")
         self._position = {sample: row for row, sample in enumerate(self.train.ids)}
         self._embeddings: dict[str, np.ndarray] = {}
         self._asked: dict[str, list[str]] = {}
@@ -73,7 +86,7 @@ class Site:
         self._embeddings[digest] = embeddings
 
     def _embedding_file(self, digest: str) -> Path:
-        return self.folder / "embeddings" / f"{digest}.npy"
+        return self.folder / "embeddings" / f"{checked_digest(digest)}.npy"
 
     # --- questions and labels, by track (one sequence of selections; a deployment has one, an experiment many)
 
@@ -110,6 +123,13 @@ class Site:
         return self.folder / "asked" / f"{track}.json"
 
 
+def checked_digest(digest: str) -> str:
+    """`digest` if it can be one of an encoder. It names files of the site: a server must not name others with it."""
+    if not re.fullmatch("[0-9a-f]{1,64}", digest):
+        raise UserError(f"encoder digest {digest[:80]!r} is not allowed; send up to 64 hexadecimal digits")
+    return digest
+
+
 def create_site(folder: Path, settings: SiteSettings) -> None:
     write_json(folder / SETTINGS, settings.model_dump())
 
@@ -129,7 +149,9 @@ def _open(folder: Path, _mtime: int, _inode: int) -> Site:
     try:
         settings = SiteSettings.model_validate(read_json(folder / SETTINGS))
     except ValidationError as error:
-        raise UserError(f"{folder / SETTINGS} is damaged: {error.errors()[0]['msg']}; make the site anew") from None
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{folder / SETTINGS}: {where}: {first['msg']}; correct it or make the site anew") from None
     return Site(folder, settings)
 
 

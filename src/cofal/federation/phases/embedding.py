@@ -33,7 +33,7 @@ class Shared:
 
 def gather(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder) -> Shared:
     """Have every site embed with `encoder`, and keep what was shared in the server's folder for a later process."""
-    share = _share(config)
+    share = sharing(config)
     terms = {"digest": encoder.digest, "share": share, "epsilon": config.selection.epsilon, "seed": config.seed}
     folder = run.server / "embeddings"
     index = folder / "index.json"
@@ -63,7 +63,8 @@ def gather(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder) -> Share
     )
 
 
-def _share(config: Config) -> str:
+def sharing(config: Config) -> str:
+    """What the server of such a run asks the sites to share of their embeddings: raw | perturbed | none."""
     central = "central" in config.selection.coordination and config.selection.methods != ["random"]
     if not central:
         return "none"

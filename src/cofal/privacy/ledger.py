@@ -1,0 +1,204 @@
+"""The egress ledger of a site: an append-only file with one line for every message, chained by hashes.
+
+A line is a JSON object without spaces whose last key is `hash`: SHA-256 of the line as it would be without that key.
+Since the line also holds `prev`, the hash of the line before, a hash covers all that was written up to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cofal.errors import EnvironmentFault, UserError
+
+FILE = "ledger.jsonl"
+START = "0" * 64  # `prev` of the first line
+Entry = dict[str, Any]
+
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_HASHED = re.compile(rb'(\{.*),"hash":"([0-9a-f]{64})"\}')
+_TAIL = 1 << 16  # bytes read at a time when looking for the last line
+
+
+class Ledger:
+    """Writer of one ledger file; any number of processes may append to it at the same time."""
+
+    def __init__(self, path: Path, *, sync: bool = True):
+        """`sync`: return from `append` only when the line is on the disk, not merely with the operating system."""
+        self.path, self.sync = path, sync
+        self._seen = -1  # size of the file after our last line; -1: look at the file
+        self._number, self._head = 0, START
+
+    def append(
+        self,
+        *,
+        phase: str,
+        kind: str,
+        fields: Sequence[Mapping[str, Any]] = (),
+        parameters: Mapping[str, Any] | None = None,
+        refused: str = "",
+    ) -> None:
+        """Add one line; raises EnvironmentFault, with the file as it was, if that is not possible."""
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _fault(error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed
+            end = os.fstat(file).st_size
+            if end != self._seen:
+                end = self._find_head(file, end)
+            self._write(
+                file,
+                end,
+                phase=phase,
+                kind=kind,
+                fields=[dict(each) for each in fields],
+                bytes=sum(each["bytes"] for each in fields),
+                parameters=dict(parameters or {}),
+                **({"refused": refused} if refused else {}),
+            )
+        except OSError as error:
+            raise _fault(error) from error
+        finally:
+            os.close(file)
+
+    def _find_head(self, file: int, size: int) -> int:
+        """Learn number and hash of the last line; note a line that was cut short. Returns where the next one begins."""
+        self._number, self._head, self._seen = 0, START, -1
+        block, begin = b"", size
+        # Read backwards until the last whole line is in `block`: two line ends, or the beginning of the file.
+        while begin > 0 and block.count(b"\n") < 2:
+            step = min(_TAIL, begin)
+            begin -= step
+            block = os.pread(file, step, begin) + block
+        whole, newline, torn = block.rpartition(b"\n")
+        if newline:
+            last = whole.rpartition(b"\n")[2]
+            entry = _parse(last)
+            if entry is None:
+                raise EnvironmentFault(
+                    "the last line of its ledger is damaged; see `cofal client ledger`, "
+                    "then move the ledger away to begin a new one"
+                )
+            self._number, self._head = entry["number"], entry["hash"]
+        end = size - len(torn)
+        if torn:
+            # The note is written over the cut line, and holds its text: it is longer, so one write replaces it all.
+            # Had that line been finished, `append` would have returned only then: its message was never sent.
+            end = self._write(
+                file,
+                end,
+                phase="ledger",
+                kind="nothing",
+                fields=[],
+                bytes=0,
+                parameters={"torn": torn.decode("ascii", errors="backslashreplace")},
+                refused=f"a line of {len(torn)} bytes was cut short: its message was never sent",
+            )
+        return end
+
+    def _write(self, file: int, end: int, **content: Any) -> int:
+        """Write the next line at offset `end`; returns the offset behind it."""
+        number, now = self._number + 1, datetime.now(UTC).isoformat(timespec="milliseconds")
+        line, digest = _compose({"number": number, "time": now, **content, "prev": self._head})
+        self._seen = -1
+        written = 0
+        try:
+            while written < len(line):
+                written += os.pwrite(file, line[written:], end + written)
+            if self.sync:
+                os.fsync(file)
+                if end == 0:  # a new file: its name must survive as well
+                    _sync_folder(self.path.parent)
+        except OSError:
+            os.ftruncate(file, end)
+            raise
+        self._number, self._head, self._seen = number, digest, end + len(line)
+        return self._seen
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A ledger as read back: the entries up to the first broken line."""
+
+    entries: list[Entry] = field(default_factory=list)
+    broken: str = ""  # which line is the first that does not fit, and why; empty if all do
+
+    @property
+    def head(self) -> str:
+        """Hash of the last good line: noted elsewhere, it shows later whether lines at the end were taken away."""
+        return str(self.entries[-1]["hash"]) if self.entries else START
+
+
+def read_ledger(path: Path, head: str = "") -> Reading:
+    """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear."""
+    entries: list[Entry] = []
+    previous = START
+    for number, (line, whole) in enumerate(_lines(path), start=1):
+        reason = "it was cut short, by a crash while it was written or by a change since" if not whole else ""
+        entry = _parse(line)
+        if entry is None:
+            return Reading(entries, f"line {number}: {reason or 'its content was changed'}")
+        if not reason and (entry["number"] != number or entry["prev"] != previous):
+            reason = (
+                f"it does not follow the line before it (it is number {entry['number']}): lines are missing or moved"
+            )
+        if reason:
+            return Reading(entries, f"line {number}: {reason}")
+        entries.append(entry)
+        previous = entry["hash"]
+    if head and head != START and all(entry["hash"] != head for entry in entries):
+        return Reading(entries, f"line {len(entries) + 1}: missing, since no line has the noted head {head}")
+    return Reading(entries)
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Every line without its end, and whether it had one."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                yield line.removesuffix(b"\n"), line.endswith(b"\n")
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; give the folder of a site that has sent something"
+        ) from error
+
+
+def _compose(content: Entry) -> tuple[bytes, str]:
+    """The line (with its end) of `content`, and its hash."""
+    body = _ENCODE(content).encode("ascii")
+    digest = hashlib.sha256(body).hexdigest()
+    return body[:-1] + b',"hash":"' + digest.encode() + b'"}\n', digest
+
+
+def _parse(line: bytes) -> Entry | None:
+    """The entry of a line, or None if no ledger wrote that line as it is."""
+    split = _HASHED.fullmatch(line)
+    if split is None or hashlib.sha256(split[1] + b"}").hexdigest().encode() != split[2]:
+        return None
+    entry: Entry = json.loads(line)
+    return entry
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fault(error: OSError) -> EnvironmentFault:
+    """Without the file's path: this text goes to the server, and the site's owner knows where the ledger is."""
+    return EnvironmentFault(
+        f"its ledger cannot be written ({error.strerror}); free space or rights there and try again"
+    )
