@@ -1,4 +1,4 @@
-"""The paper's embedding perturbation: displacement, unit length, isotropy in the tangent space."""
+"""The embedding perturbation: displacement, unit length, isotropy in the tangent space, where its noise comes from."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cofal.errors import UserError
-from cofal.privacy.perturbation import noise_scale, perturb
+from cofal.privacy.perturbation import kept_cosine, noise_scale, noise_stream, perturb, privacy_loss
 from cofal.rng import generator
 
 
@@ -15,31 +15,47 @@ def unit(n, d, seed=0):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("d", [64, 256, 2048])
+@pytest.mark.parametrize("mechanism", ["tangent", "vmf"])
+@pytest.mark.parametrize("d", [64, 128, 256, 512, 1024, 2048])
 @pytest.mark.parametrize("epsilon", [0.1, 0.3, 0.6, 1.0, 1.3])
-def test_mean_displacement_is_epsilon_to_one_percent(d, epsilon):
-    x = unit(4000, d)
-    moved = perturb(x, epsilon, generator(1, "noise"))
+def test_mean_displacement_is_epsilon_to_one_percent(d, epsilon, mechanism):
+    x = unit(300, d)
+    moved = perturb(x, epsilon, generator(1, "noise"), mechanism)
     distance = np.linalg.norm(moved.astype(np.float64) - x, axis=1)
     assert abs(distance.mean() - epsilon) < 0.01 * epsilon
 
 
-@given(st.floats(0.01, 1.4), st.integers(2, 80))
-@settings(max_examples=30, deadline=None)
-def test_rows_stay_on_the_sphere(epsilon, d):
-    moved = perturb(unit(50, d), epsilon, generator(2, "noise"))
+@given(st.floats(0.01, 1.2), st.integers(2, 80), st.sampled_from(["tangent", "vmf"]))
+@settings(max_examples=40, deadline=None)
+def test_rows_stay_on_the_sphere(epsilon, d, mechanism):
+    moved = perturb(unit(50, d), epsilon, generator(2, "noise"), mechanism)
+    assert moved.dtype == np.float32
     assert np.allclose(np.linalg.norm(moved, axis=1), 1, atol=1e-6)
 
 
-def test_epsilon_zero_changes_nothing():
+@pytest.mark.parametrize("mechanism", ["tangent", "vmf"])
+def test_epsilon_zero_changes_nothing(mechanism):
     x = unit(10, 16)
-    assert np.array_equal(perturb(x, 0.0, generator(0, "noise")), x)
+    assert np.array_equal(perturb(x, 0.0, generator(0, "noise"), mechanism), x)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 2**0.5, 2.0, float("nan")])
 def test_epsilon_outside_its_range_is_refused(epsilon):
     with pytest.raises(UserError, match="epsilon"):
         noise_scale(epsilon)
+    for mechanism in ("tangent", "vmf"):
+        with pytest.raises(UserError, match="epsilon"):
+            perturb(unit(3, 8), epsilon, generator(0, "noise"), mechanism)
+
+
+def test_an_unknown_mechanism_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'vmf'"):
+        perturb(unit(3, 8), 0.1, generator(0, "noise"), "vfm")
+
+
+def test_one_dimension_has_no_direction_to_move_in():
+    with pytest.raises(UserError, match="dimension 1"):
+        perturb(np.ones((3, 1), dtype=np.float32), 0.1, generator(0, "noise"))
 
 
 def test_the_noise_is_isotropic_in_the_tangent_space():
@@ -58,3 +74,36 @@ def test_the_same_stream_gives_the_same_noise_whatever_the_size_of_a_tile():
     x = unit(20000, 4)
     whole = perturb(x, 0.4, generator(4, "noise"))
     assert np.array_equal(whole[:100], perturb(x[:100], 0.4, generator(4, "noise")))
+
+
+@pytest.mark.parametrize("mechanism", ["tangent", "vmf"])
+@pytest.mark.parametrize("epsilon", [0.3, 0.6, 1.0])
+def test_two_noised_rows_keep_the_square_of_the_cosine_kept(epsilon, mechanism):
+    d, n = 128, 20000
+    pair = unit(2, d).astype(np.float64)
+    pair[1] = 0.6 * pair[0] + 0.8 * (pair[1] - pair[1] @ pair[0] * pair[0]) / np.sqrt(1 - (pair[1] @ pair[0]) ** 2)
+    a, b = (
+        perturb(np.repeat(row[None], n, 0), epsilon, generator(5, "noise", k), mechanism) for k, row in enumerate(pair)
+    )
+    kept = kept_cosine(epsilon, d, mechanism)
+    assert (a @ pair[0]).mean() == pytest.approx(kept, abs=0.004)
+    assert np.sum(a * b, axis=1).mean() == pytest.approx(kept**2 * 0.6, abs=0.004)
+
+
+def test_without_a_seed_the_noise_comes_from_the_operating_system_and_never_repeats():
+    x = unit(4, 16)
+    first, second = (perturb(x, 0.5, noise_stream(None, "site")) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_a_seed_makes_the_noise_repeatable_and_apart_for_each_name():
+    draws = [noise_stream(7, "perturb", name).standard_normal(4) for name in ("a", "a", "b")]
+    assert np.array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_only_the_mechanism_with_a_proof_states_a_finite_loss():
+    assert privacy_loss(0.6, 256, "tangent") == np.inf
+    assert privacy_loss(0.0, 256, "vmf") == np.inf
+    assert 600 < privacy_loss(0.6, 256, "vmf") < 700  # per unit of distance: a bound, not a small one
+    assert privacy_loss(1.0, 256, "vmf") < privacy_loss(0.6, 256, "vmf")

@@ -42,6 +42,9 @@ def select_command(
     lengthscale: Annotated[float | None, typer.Option(help="Lengthscale of maxherding's kernel.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel of maxherding: gaussian, laplace, cauchy, tophat.")] = None,
     epsilon: Annotated[float, typer.Option(help="Expected displacement of noise on every embedding.")] = 0.0,
+    mechanism: Annotated[
+        str, typer.Option(help="That noise: tangent (the paper's) or vmf (with a formal guarantee).")
+    ] = "tangent",
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     approx: Annotated[
         bool, typer.Option("--approx", help="For millions of rows: pick from a sample and measure what that loses.")
@@ -78,7 +81,16 @@ def select_command(
     positions = None if not labeled else [_positions(path) for path in labeled]
     started = time.monotonic()
     picks = select(
-        embeddings, budget, method, coordination, positions, seed=seed, epsilon=epsilon, device=device, **params
+        embeddings,
+        budget,
+        method,
+        coordination,
+        positions,
+        seed=seed,
+        epsilon=epsilon,
+        mechanism=mechanism,
+        device=device,
+        **params,
     )
     seconds = time.monotonic() - started
     _write(out, picks)

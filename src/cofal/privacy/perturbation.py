@@ -1,14 +1,37 @@
-"""Noise on unit embeddings that keeps them on the sphere and moves each by a chosen expected distance."""
+"""Noise on unit embeddings that keeps them on the sphere and moves each by a chosen expected distance.
+
+Here are the choice of a mechanism, its calibration by that distance, its source of randomness, and the paper's own
+mechanism; the one with a proof is in `directional`.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
+import secrets
 
 import numpy as np
 
 from cofal.errors import UserError
+from cofal.privacy.directional import concentration, mean_cosine, von_mises_fisher
+from cofal.rng import generator
 
+MECHANISMS = {
+    "tangent": "the paper's Gaussian noise in the tangent space; no formal guarantee",
+    "vmf": "von Mises-Fisher noise; metric differential privacy",
+}
 _ROWS = 8192  # rows perturbed at a time, so that a large set needs no second copy in float64
+
+
+def noise_stream(seed: int | None, *names: object) -> np.random.Generator:
+    """The stream of a client's noise: from the operating system's cryptographic source, or, if asked, from a seed.
+
+    Whoever knows the seed can compute the noise and take it off again, so a seed is for experiments; a deployment gives
+    None.
+    """
+    if seed is not None:
+        return generator(seed, *names)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(secrets.randbits(256))))
 
 
 def noise_scale(epsilon: float) -> float:
@@ -21,18 +44,22 @@ def noise_scale(epsilon: float) -> float:
     return math.sqrt(1 / (1 - epsilon**2 / 2) ** 2 - 1)
 
 
-def perturb(embeddings: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
-    """(n, d) float32: unit rows moved by Gaussian noise in their tangent space and brought back to the sphere.
+def perturb(embeddings: np.ndarray, epsilon: float, rng: np.random.Generator, mechanism: str = "tangent") -> np.ndarray:
+    """(n, d) float32: unit rows moved on the sphere by random noise, by `epsilon` on average.
 
-    The expected distance between a row and its image is `epsilon` (sharply so for large d). Rows of `embeddings`
-    must have unit length; epsilon = 0 returns them unchanged.
+    tangent: Gaussian noise in a row's tangent space, brought back to the sphere; the mean distance is `epsilon` sharply
+    for large d. vmf: a draw around the row whose mean distance is `epsilon` exactly, with the guarantee `privacy_loss`.
+    Rows of `embeddings` must have unit length; epsilon = 0 returns them unchanged.
     """
+    check_mechanism(mechanism)
     scale = noise_scale(epsilon)
     n, d = embeddings.shape
     if scale == 0:
         return np.array(embeddings, dtype=np.float32)
     if d < 2:
         raise UserError(f"embeddings of dimension {d} have no tangent space to perturb; use at least 2 dimensions")
+    if mechanism == "vmf":
+        return von_mises_fisher(embeddings, concentration(epsilon, d), rng)
     moved = np.empty((n, d), dtype=np.float32)
     for start in range(0, n, _ROWS):
         x = np.asarray(embeddings[start : start + _ROWS], dtype=np.float64)
@@ -41,3 +68,30 @@ def perturb(embeddings: np.ndarray, epsilon: float, rng: np.random.Generator) ->
         y = x + scale / math.sqrt(d - 1) * noise
         moved[start : start + _ROWS] = y / np.linalg.norm(y, axis=1, keepdims=True)
     return moved
+
+
+def privacy_loss(epsilon: float, d: int, mechanism: str) -> float:
+    """Privacy loss per unit of distance: the log-likelihood ratio between two rows r apart is at most this times r.
+
+    kappa for vmf (infinite without noise). Infinite for tangent, whose noise comes with no such bound.
+    """
+    check_mechanism(mechanism)
+    noise_scale(epsilon)
+    return concentration(epsilon, d) if mechanism == "vmf" else math.inf
+
+
+def kept_cosine(epsilon: float, d: int, mechanism: str) -> float:
+    """E <x, y> between a unit row and its noised image; noised images of two rows keep its square of their cosine."""
+    check_mechanism(mechanism)
+    noise_scale(epsilon)
+    if mechanism == "vmf" and epsilon > 0:
+        return mean_cosine(concentration(epsilon, d), d)
+    return 1 - epsilon**2 / 2
+
+
+def check_mechanism(mechanism: str) -> None:
+    """Refuse a mechanism that is not known, naming the nearest."""
+    if mechanism not in MECHANISMS:
+        near = difflib.get_close_matches(str(mechanism), MECHANISMS, n=1, cutoff=0.0)
+        known = ", ".join(MECHANISMS)
+        raise UserError(f"unknown mechanism {mechanism!r}; did you mean {near[0]!r}? (known: {known})")

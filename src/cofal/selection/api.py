@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
+from cofal.privacy.perturbation import kept_cosine, perturb
 from cofal.rng import generator
 from cofal.selection.aggregate.select import aggregate, aggregate_method
 from cofal.selection.maxherding import maxherding
@@ -38,6 +39,8 @@ def select(
     seed: int = 0,
     epsilon: float = 0.0,
     *,
+    mechanism: str = "tangent",
+    already_noised: bool = False,
     device: str = "cpu",
     **params: Any,
 ) -> Selection:
@@ -47,8 +50,9 @@ def select(
     method: probcover, typiclust, maxherding, random, or a selector of your own (docs/selection.md). coordination:
     central picks over the union of all clients, aggregate does so from centroids, counts and distances only
     (docs/aggregate-selection.md), per-client lets each choose alone. labeled: positions already labelled, one list per
-    client. epsilon: expected displacement of noise put on every embedding before a central selection.
-    params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
+    client. epsilon: expected displacement of noise put on every embedding before a central selection; mechanism: which
+    noise, tangent or vmf (docs/privacy.md). already_noised: the embeddings carry that noise and none is added, as at a
+    server that was sent them. params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
     """
     if coordination == "auto":
         raise UserError(
@@ -68,8 +72,11 @@ def select(
     if halves:
         indices, order, cost = aggregate(halves, pool, checked, seed, params)
         return Selection(indices, order, rounds=cost.rounds, bytes_up=sum(cost.up))
-    if epsilon:
-        pool = _noised(pool, labeled, epsilon, seed, device)
+    kept = kept_cosine(epsilon, pool.d, mechanism)
+    if epsilon and not already_noised:
+        pool = _noised(pool, labeled, epsilon, mechanism, seed, device)
+    if kept < 1 and "kept_cosine" in inspect.signature(selector).parameters:
+        params["kept_cosine"] = kept
     if coordination == "central":
         return _selection(pool, _run(selector, pool, checked, seed, params))
     return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
@@ -107,14 +114,14 @@ def _merge(alone: list[Picked]) -> Selection:
     return Selection([p.rows for p in alone], order, gains=gains, coverage_loss=max(losses, default=None))
 
 
-def _noised(pool: Pool, labeled: Sequence[np.ndarray] | None, epsilon: float, seed: int, device: str) -> Pool:
+def _noised(
+    pool: Pool, labeled: Sequence[np.ndarray] | None, epsilon: float, mechanism: str, seed: int, device: str
+) -> Pool:
     """What a server would see if every client perturbed its embeddings before sending them."""
-    from cofal.privacy.perturbation import perturb
-
     parts = []
     for client in range(pool.clients):
         rows = pool.tile(int(pool.offsets[client]), int(pool.offsets[client + 1])).cpu().numpy()
-        parts.append(perturb(rows, epsilon, generator(seed, "perturb", client)))
+        parts.append(perturb(rows, epsilon, generator(seed, "perturb", client), mechanism))
     return Pool(parts, labeled, device=device)
 
 

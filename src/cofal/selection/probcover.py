@@ -23,17 +23,30 @@ def probcover(
     rng: np.random.Generator,
     *,
     delta: float | str = 0.75,
+    correct_radius: bool = True,
+    kept_cosine: float = 1.0,
     memory_limit: int = MEMORY_LIMIT,
     approx: bool | int = False,
 ) -> Picked:
     """Rows in the order picked, with the number of rows that each newly covered.
 
-    `delta` is the radius between unit rows (0 to 2), or "auto" to estimate it from the pool. `memory_limit` (bytes)
-    never changes the picks; `approx` picks from a sample of the rows (True: of a size that suits; a number: of about
-    that many rows).
+    `delta` is the radius between unit rows (0 to 2), or "auto" to estimate it from the pool. It is meant for rows
+    without noise: where the pool's rows keep only the share `kept_cosine` of their cosine to the rows behind them, it
+    is widened accordingly, unless `correct_radius` is False. `memory_limit` (bytes) never changes the picks; `approx`
+    picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
     """
     if delta == "auto":
-        delta = estimate_radius(pool, rng)
-    if isinstance(delta, bool | str) or not 0 <= delta < math.inf:
+        delta = estimate_radius(pool, rng)  # between the rows as they are, noise included
+    elif isinstance(delta, bool | str) or not 0 <= delta < math.inf:
         raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
+    elif correct_radius and kept_cosine != 1:
+        delta = noised_radius(delta, kept_cosine)
     return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx, SAMPLE)
+
+
+def noised_radius(delta: float, kept_cosine: float) -> float:
+    """The distance between two noised rows, in the mean of its square, whose clean rows lie `delta` apart.
+
+    Independent noises that each keep the share c of a row's cosine to itself keep c^2 of the cosine between two rows.
+    """
+    return math.sqrt(max(0.0, 2 - kept_cosine**2 * (2 - delta**2)))
