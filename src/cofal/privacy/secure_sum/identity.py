@@ -1,0 +1,50 @@
+"""Long-term identities of sites (Ed25519): with them, the server cannot pass off a key of its own as a client's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from cofal.errors import UserError
+from cofal.privacy.private_files import settle
+from cofal.privacy.secure_sum.masks import KEY, encode
+
+SIGNATURE = 64  # bytes
+
+
+def site_identity(folder: Path | str) -> bytes:
+    """The site's private key (32 bytes), made on first use; it never leaves the site's folder."""
+    made = settle(Path(folder) / "identity.json", {"ed25519": Ed25519PrivateKey.generate().private_bytes_raw().hex()})
+    return bytes.fromhex(made["ed25519"])
+
+
+def public_identity(identity: bytes) -> bytes:
+    """The 32 bytes by which the other sites know the owner of `identity`."""
+    return Ed25519PrivateKey.from_private_bytes(identity).public_key().public_bytes_raw()
+
+
+def sign(identity: bytes, session: str, name: str, public: bytes) -> bytes:
+    """The site's word that `public` is the key of client `name` in this session."""
+    return Ed25519PrivateKey.from_private_bytes(identity).sign(_statement(session, name, public))
+
+
+def check(peers: Mapping[str, bytes], session: str, keys: Mapping[str, bytes]) -> None:
+    """Refuse any session key that is not signed by the pinned identity of the client whose name it bears."""
+    for name, key in keys.items():
+        if name not in peers:
+            raise UserError(f"client {name!r} is not among the pinned peers; add its public identity or leave it out")
+        if len(key) != KEY + SIGNATURE:
+            raise UserError(f"the key of client {name!r} is not signed; let that site sign with its identity")
+        try:
+            Ed25519PublicKey.from_public_bytes(peers[name]).verify(key[KEY:], _statement(session, name, key[:KEY]))
+        except (InvalidSignature, ValueError):
+            raise UserError(
+                f"the key of client {name!r} has a wrong signature: someone else made it, or the pinned identity is old"
+            ) from None
+
+
+def _statement(session: str, name: str, public: bytes) -> bytes:
+    return encode("cofal session key 1", session, name, public)
