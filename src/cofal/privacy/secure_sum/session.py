@@ -143,7 +143,8 @@ class Session:
             )
         if not (self.folder / f"masked-{round}.json").exists():
             raise UserError(f"client {self.name!r} gave no numbers in round {round}; it cannot be among the survivors")
-        held = {name: self._held_share(name, round) for name in told}
+        inbox = read_json(self.folder / _INBOX) if (self.folder / _INBOX).exists() else {}
+        held = {name: self._held_share(name, round, inbox) for name in told}
         self._once(
             f"unmask-{round}.json",
             {"survivors": told},
@@ -214,16 +215,12 @@ class Session:
         opened = envelope.unseal(self._share_key(sender, self.name), sealed, self.id, sender, self.name)
         return opened if opened is not None and len(opened) == KEY * self._roster.rounds else None
 
-    @cached_property
-    def _inbox(self) -> dict[str, str]:
-        return dict(read_json(self.folder / _INBOX)) if (self.folder / _INBOX).exists() else {}
-
-    def _held_share(self, sender: str, round: int) -> bytes:
-        """This client's share of `sender`'s own seed of the round."""
+    def _held_share(self, sender: str, round: int, inbox: Mapping[str, str]) -> bytes:
+        """This client's share of `sender`'s own seed of the round; `inbox` is what was received."""
         if sender == self.name:
             own: bytes = self._own_shares([round])[self._roster.names.index(sender)].tobytes()
             return own
-        opened = self._opened(sender, bytes.fromhex(self._inbox[sender])) if sender in self._inbox else None
+        opened = self._opened(sender, bytes.fromhex(inbox[sender])) if sender in inbox else None
         if opened is None:
             raise UserError(f"client {self.name!r} holds no shares from {sender!r}; relay them before unmasking")
         return opened[KEY * round : KEY * (round + 1)]
