@@ -120,19 +120,22 @@ class Fleet:
     def names(self) -> list[str]:
         return list(self.members)
 
-    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
-        """Send each named site its content; the answers by name, sorted. A site that fails ends the phase by name."""
+    def ask(self, kind: str, contents: Mapping[str, RecordDict], at_least: int | None = None) -> dict[str, RecordDict]:
+        """Send each named site its content; the answers by name, sorted. A site that fails ends the phase by name.
+
+        `at_least`: how many answers will do for this question; None for what the configuration says.
+        """
         outgoing = [
             Message(content, dst_node_id=self.members[name].node, message_type=kind)
             for name, content in contents.items()
         ]
-        answers = self.accept(self._exchange(outgoing), asked=list(contents))
+        answers = self.accept(self._exchange(outgoing), list(contents), at_least or self.min_clients)
         return {name: reply.content for name, reply in answers.items()}
 
     def ask_all(self, kind: str, config: Mapping[str, Any]) -> dict[str, RecordDict]:
         return self.ask(kind, {name: m.pack(config=config) for name in self.names})
 
-    def accept(self, replies: list[Message], asked: list[str]) -> dict[str, Message]:
+    def accept(self, replies: list[Message], asked: list[str], at_least: int | None = None) -> dict[str, Message]:
         """Good replies by site name, sorted; raises when a site failed or too few answered."""
         names = {member.node: name for name, member in self.members.items()}
         good: dict[str, Message] = {}
@@ -146,7 +149,7 @@ class Fleet:
         missing = [name for name in asked if name not in good]
         if missing:
             told = "; ".join(f"{name}: {failed[name].reason if name in failed else 'no answer'}" for name in missing)
-            if self.min_clients is None or len(good) < min(self.min_clients, len(asked)):
+            if at_least is None or len(good) < min(at_least, len(asked)):
                 refused = all(name in failed and failed[name].code == m.REFUSED for name in missing)
                 kind = UserError if refused else CofalError
                 raise kind(f"{len(missing)} of {len(asked)} sites failed: {told}")
@@ -157,7 +160,7 @@ class Fleet:
         """One training round: the good replies as Flower messages, in name order."""
         names = {member.node: name for name, member in self.members.items()}
         asked = sorted(names[message.metadata.dst_node_id] for message in outgoing)
-        return list(self.accept(self._exchange(outgoing), asked).values())
+        return list(self.accept(self._exchange(outgoing), asked, self.min_clients).values())
 
     def _exchange(self, outgoing: list[Message]) -> list[Message]:
         counted = self.traffic.setdefault(self.phase, Traffic())
