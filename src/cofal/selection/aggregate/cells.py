@@ -1,0 +1,99 @@
+"""A client's rows as its answers see them: in an order that comes from their values, and cut into cells that are large
+enough to be spoken of. What the cells are used for belongs to the selectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.rng import generator
+from cofal.selection.aggregate.exchange import Arrays, Holder
+from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.pool import Pool
+from cofal.selection.unitrows import UnitRows
+
+TILE = 2048  # rows compared with centres at once
+SMALLEST_SHARE = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
+
+
+def check_min_region(min_region: Any) -> None:
+    if isinstance(min_region, bool) or not isinstance(min_region, int) or min_region < 1:
+        raise UserError(f"min_region = {min_region!r} is not a whole number of samples; use 1 or more (5 if unsure)")
+
+
+def canonical(holder: Holder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (n, d), which of them are taken (n,), and their positions (n,), in an order that depends on values alone.
+
+    Everything is computed in this order, so that answers and picked samples stay the same when a client shuffles its
+    files; of identical rows the free ones come first.
+    """
+    if "canonical" not in holder.cache:
+        if len(holder.rows):
+            order = np.lexsort((holder.taken, content_hash(Pool([holder.rows]), generator(0, "canonical"))))
+        else:
+            order = np.empty(0, np.int64)
+        holder.cache["canonical"] = np.ascontiguousarray(holder.rows[order]), holder.taken[order], order
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = holder.cache["canonical"]
+    return found
+
+
+def nearest(rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each of `rows` (n, d): which of `centers` (k, d) is nearest (n,) int64, and the squared distance (n,) float32.
+
+    Ties go to the first. Computed in tiles of fixed size, in float32.
+    """
+    labels, squares = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
+    factors = np.ascontiguousarray((-2 * centers).T, dtype=np.float32)
+    offsets = (centers.astype(np.float64) ** 2).sum(1).astype(np.float32) + np.float32(1)
+    for start in range(0, len(rows), TILE):
+        scores = rows[start : start + TILE] @ factors
+        scores += offsets
+        labels[start : start + TILE] = scores.argmin(1)
+        squares[start : start + TILE] = scores.min(1)
+    return labels, np.maximum(squares, 0)
+
+
+def sums_by_label(rows: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(k, d) float64 sums of the rows of each label, added in the order of the rows, and (k,) int64 counts."""
+    counts = np.bincount(labels, minlength=k)
+    sums = np.zeros((k, rows.shape[1]))
+    held = np.flatnonzero(counts)
+    if len(held):
+        starts = (counts.cumsum() - counts)[held]
+        sums[held] = np.add.reduceat(rows[np.argsort(labels, kind="stable")].astype(np.float64), starts, axis=0)
+    return sums, counts
+
+
+def cells(holder: Holder, most: int, min_region: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The client's rows in at most `most` cells of at least `min_region` rows: means (c, d) float64 and counts (c,).
+
+    K-means of its own; cells that come out too small are dissolved, their rows go to the nearest that is left. A
+    client with fewer rows than `min_region` has no cell to speak of.
+    """
+    rows, _, _ = canonical(holder)
+    if len(rows) < min_region or most < 1:
+        return np.empty((0, holder.rows.shape[1])), np.empty(0, np.int64)
+    k = min(most, max(1, len(rows) // min(SMALLEST_SHARE * min_region, len(rows))))
+    found = kmeans(UnitRows(Pool([rows])), k, generator(seed, "cells"))
+    labels, centers = found.labels.astype(np.int64), found.centers
+    while (counts := np.bincount(labels, minlength=len(centers))).min() < min_region:
+        kept = counts >= min_region
+        if not kept.any():
+            kept[counts.argmax()] = True  # alone it takes in all rows, and they are enough
+        centers = centers[kept]
+        labels, _ = nearest(rows, centers)
+    sums, counts = sums_by_label(rows, labels, len(centers))
+    return sums / counts[:, None], counts
+
+
+def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
+    """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each."""
+    key = "cells", tuple(sorted(numbers.items()))
+    if key not in holder.cache:
+        holder.cache[key] = cells(holder, int(numbers["most"]), int(numbers["min_region"]), int(numbers["seed"]))
+    means, counts = holder.cache[key]
+    return {"means": means.astype(np.float16), "counts": counts.astype(np.int32)}

@@ -1,0 +1,135 @@
+"""Federated k-means: clients send sums and counts of their rows by cluster, and never a row.
+
+What is done with the clusters lives with whoever asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.selection.aggregate.cells import answer_cells, canonical, nearest, sums_by_label
+from cofal.selection.aggregate.exchange import Arrays, Consortium, Holder, Question, fixed, fraction_bits, real
+
+SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
+_SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What the coordinator knows at the end."""
+
+    centers: np.ndarray  # (k, d) float32
+    sizes: np.ndarray  # (k,) int64 rows that were spoken of; 0 where all clients kept silent
+    labeled: np.ndarray  # (k,) int64
+
+
+def check_iterations(iterations: Any) -> None:
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 2:
+        raise UserError(f"iterations = {iterations!r} is not a whole number of k-means round trips; use 2 or more")
+
+
+def federated_kmeans(
+    consortium: Consortium, k: int, rng: np.random.Generator, *, min_region: int, iterations: int
+) -> Generator[Question, Any, Clusters]:
+    """At most `k` clusters of all clients' rows in at most `iterations` round trips.
+
+    The first asks each client for cells of its own; a weighted k-means on those gives the seeds. Every other one asks
+    for the sums and counts of the clusters. A cluster about which all clients keep silent is put on the cell that the
+    centres serve worst. There are fewer clusters than `k` when the clients have fewer cells to speak of.
+    """
+    seed = int(rng.integers(2**31))
+    answers = yield Question("cells", numbers={"most": k, "min_region": min_region, "seed": seed})
+    cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
+    weights = np.concatenate([answer["counts"] for answer in answers]).astype(np.float64)
+    if len(cells) == 0:
+        cells, weights = np.zeros((1, consortium.dimensions)), np.ones(1)
+    centers = seeds(cells, weights, min(k, len(cells)), rng).astype(np.float32)
+    bits = fraction_bits(sum(consortium.sizes))
+    before = np.inf
+    for iteration in range(2, iterations + 1):
+        numbers = {"bits": bits, "min_region": min_region}
+        totals = yield Question("sums", {"centers": centers}, numbers, summed=True)
+        sums, counts = real(totals["sums"], bits), totals["counts"]
+        held = counts > 0
+        means = centers.astype(np.float64)
+        spread = (counts * (1 + (means**2).sum(1)) - 2 * (means * sums).sum(1)).sum() / max(1, counts.sum())
+        means[held] = sums[held] / counts[held, None]
+        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"])
+        if spread >= (1 - SETTLED) * before:
+            break
+        before = spread
+        if iteration < iterations:
+            _refill(means, np.flatnonzero(~held), cells, weights)
+        centers = means.astype(np.float32)
+    return clusters
+
+
+def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
+    """A client's part in `federated_kmeans`; clusters of fewer than `min_region` of its rows are kept silent about.
+
+    The labelled rows of a cluster are counted as they are: they travel in a total over all clients alone.
+    """
+    if kind == "cells":
+        return answer_cells(holder, numbers)
+    rows, taken, _ = canonical(holder)
+    k = len(arrays["centers"])
+    labels, _ = nearest(rows, arrays["centers"])
+    sums, counts = sums_by_label(rows, labels, k)
+    few = counts < numbers["min_region"]
+    sums[few], counts[few] = 0, 0
+    return {
+        "sums": fixed(sums, int(numbers["bits"])),
+        "counts": counts.astype(np.int32),
+        "labeled": np.bincount(labels[taken], minlength=k).astype(np.int32),
+    }
+
+
+def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): k-means++ and Lloyd's iterations, both weighted."""
+    chosen = [int(rng.choice(len(cells), p=weights / weights.sum()))]
+    squares = ((cells - cells[chosen[0]]) ** 2).sum(1)
+    for _ in range(1, k):
+        squares[chosen] = 0
+        mass = (weights * squares).cumsum()
+        if mass[-1] > 0:
+            drawn = min(int(np.searchsorted(mass, rng.random() * mass[-1], side="right")), len(cells) - 1)
+        else:  # only copies of what is chosen are left
+            drawn = int(np.setdiff1d(np.arange(len(cells)), chosen)[0])
+        chosen.append(drawn)
+        squares = np.minimum(squares, ((cells - cells[drawn]) ** 2).sum(1))
+    centers = cells[chosen]
+    labels = np.full(len(cells), -1)
+    for _ in range(_SERVER_ITERATIONS):
+        found = _distances(cells, centers).argmin(1)
+        if (found == labels).all():
+            break
+        labels = found
+        sums, _ = sums_by_label(cells * weights[:, None], labels, k)
+        mass = np.bincount(labels, weights, minlength=k)
+        centers = np.where(mass[:, None] > 0, sums / np.maximum(mass, 1)[:, None], centers)
+    return centers
+
+
+def _refill(means: np.ndarray, empty: np.ndarray, cells: np.ndarray, weights: np.ndarray) -> None:
+    """Put each of the `empty` means on the cell that adds most to the distances: weight times squared distance."""
+    held = np.delete(np.arange(len(means)), empty)
+    if len(empty) == 0 or len(held) == 0:
+        return
+    squares = _distances(cells, means[held]).min(1)
+    for cluster in empty:
+        worst = int((weights * squares).argmax())
+        if squares[worst] <= 0:
+            return
+        means[cluster] = cells[worst]
+        squares = np.minimum(squares, ((cells - cells[worst]) ** 2).sum(1))
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(len(a), len(b)) squared distances, float64."""
+    squares: np.ndarray = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0)
+    return squares

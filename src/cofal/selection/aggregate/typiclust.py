@@ -1,0 +1,109 @@
+"""FederatedTypiClust: federated k-means, then of each cluster the free sample nearest to its centre."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
+from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question
+from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
+from cofal.selection.typiclust import MAX_CLUSTERS, SMALL_CLUSTER
+
+_DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
+_ANYWHERE = -1  # in place of a cluster: the client's free sample that is nearest to any centre
+
+
+def coordinate(
+    consortium: Consortium, rng: np.random.Generator, *, min_region: int = 5, iterations: int = 15
+) -> Coordinator:
+    """`iterations` + 2 round trips at most.
+
+    All rows, labelled ones included, form min(labelled + budget, 500) clusters. Each pick goes to the cluster of the
+    least (is it small, labels in it, minus its size), a pick counting as a label from then on; there it goes to the
+    client with budget left whose nearest free sample is nearest to the centre (ties: the first client).
+    """
+    check_min_region(min_region)
+    check_iterations(iterations)
+    total = sum(consortium.budgets)
+    if total == 0:
+        return []
+    k = min(sum(consortium.labeled) + total, MAX_CLUSTERS, sum(consortium.sizes))
+    clusters = yield from federated_kmeans(consortium, k, rng, min_region=min_region, iterations=iterations)
+    centers = {"centers": clusters.centers}
+    depth = _DEPTH * -(-total // len(clusters.centers))
+    answers = yield Question("nearest", centers, {"depth": depth})
+    turns = assign(clusters, np.stack([answer["distances"] for answer in answers]), consortium.budgets)
+    own = [
+        {"clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
+        for me in range(consortium.clients)
+    ]
+    yield Question("settle", centers, own=own)
+    return [client for client, _ in turns]
+
+
+def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) -> list[tuple[int, int]]:
+    """(client, cluster) of each pick, from `distances` (clients, k, depth), ascending, infinite where there is none."""
+    clients, k, _ = distances.shape
+    left = np.array(budgets, np.int64)
+    told = np.zeros((clients, k), np.int64)  # how many of a client's distances in a cluster are used up
+    padded = np.concatenate([distances, np.full((clients, k, 1), np.inf)], axis=2)
+    turn = (clusters.sizes <= SMALL_CLUSTER) * 2**60 + clusters.labeled * 2**40 - clusters.sizes
+    over = np.iinfo(np.int64).max
+    turns: list[tuple[int, int]] = []
+    while left.sum() > 0 and (cluster := int(turn.argmin())) >= 0 and turn[cluster] < over:
+        offers = np.where(left > 0, padded[np.arange(clients), cluster, told[:, cluster]], np.inf)
+        client = int(offers.argmin())
+        if offers[client] == np.inf:
+            turn[cluster] = over
+            continue
+        turns.append((client, cluster))
+        told[client, cluster] += 1
+        left[client] -= 1
+        turn[cluster] += 2**40
+    for client, rest in enumerate(left.tolist()):  # what it told of is used up: it takes what is nearest
+        turns += [(client, _ANYWHERE)] * rest
+    return turns
+
+
+def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
+    """A client's part: sums and counts of clusters, distances of the nearest free samples, and its picks."""
+    if kind in ("cells", "sums"):
+        return answer_kmeans(holder, kind, arrays, numbers)
+    ranked, squares = _ranked(holder, arrays["centers"])
+    if kind == "nearest":
+        depth = int(numbers["depth"])
+        distances = np.full((len(ranked), depth), np.inf, np.float32)
+        for cluster, rows in enumerate(ranked):
+            distances[cluster, : len(rows)] = squares[rows[:depth]]
+        return {"distances": np.sqrt(distances)}
+    holder.picked = _replay(ranked, squares, arrays["clusters"])
+    holder.picked = canonical(holder)[2][holder.picked]
+    return {}
+
+
+def _ranked(holder: Holder, centers: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of each cluster the free rows from the nearest up, and every row's squared distance to its centre."""
+    rows, taken, _ = canonical(holder)
+    labels, squares = nearest(rows, centers)
+    free = np.flatnonzero(~taken)
+    free = free[np.lexsort((free, squares[free], labels[free]))]
+    ends = np.bincount(labels[free], minlength=len(centers)).cumsum()
+    return np.split(free, ends[:-1]), squares
+
+
+def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """The row behind each of the client's picks: the next one of the cluster named, or the nearest of all."""
+    picked: list[int] = []
+    heads = [0] * len(ranked)
+    for cluster in clusters.tolist():
+        if cluster != _ANYWHERE:
+            picked.append(int(ranked[cluster][heads[cluster]]))
+            heads[cluster] += 1
+    rest = np.concatenate([rows[head:] for rows, head in zip(ranked, heads)])
+    wanted = int((clusters == _ANYWHERE).sum())
+    return np.array(picked + rest[np.lexsort((rest, squares[rest]))][:wanted].tolist(), np.int64)
+
+
+TYPICLUST = Method(coordinate, answer)
