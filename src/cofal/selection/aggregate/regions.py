@@ -1,0 +1,254 @@
+"""What a client of FederatedProbCover works out from its rows: balls, regions of uncovered samples, nearest samples.
+
+A region is the set of uncovered samples in the ball around one of them. Its centroid, as a unit vector in half
+precision, is what leaves the client. Rows are worked on in the order of their content, so that nothing depends on how a
+client happens to store them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import torch
+
+from cofal.selection.aggregate.cells import canonical
+from cofal.selection.aggregate.exchange import Holder
+from cofal.selection.kernels import TopHat, squared_distances_serial
+
+GROWTH = 1.1  # from one level of radii to the next
+LEVELS = 9  # radii delta, 1.1 delta, ..., 2.14 delta
+_TILE = 1024  # a multiple of 64
+_BITS = 2**32  # of one graph of balls: beyond it, ball centres are looked for among a sample of the rows
+_CLOSE = 1e-5  # squared distances of a matrix product closer than this are compared again in float64
+
+
+def radius_of(delta: float, level: int) -> float:
+    """The radius of a region's ball; regions too small for `delta` are looked for at the next levels."""
+    return delta * GROWTH**level
+
+
+def centers_of(sums: np.ndarray) -> np.ndarray:
+    """(r, d) float16: sums of rows as directions, rounded as they are sent. A sum of zero stays zero."""
+    norms = np.sqrt((sums * sums).sum(axis=1, keepdims=True))
+    return (sums / np.where(norms > 0, norms, 1)).astype(np.float16)
+
+
+def received(centers: np.ndarray) -> np.ndarray:
+    """(r, d) float32 unit rows: the centres as everybody reads them, whoever sent them."""
+    exact = centers.astype(np.float64)
+    norms = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
+    return np.asarray((exact / np.where(norms > 0, norms, 1)).astype(np.float32))
+
+
+class Rows:
+    """A client's rows in the order of their content, with what is worth keeping between two questions."""
+
+    def __init__(self, holder: Holder) -> None:
+        self.x, self.taken, self.order = canonical(holder)  # (n, d) float32; (n,) bool; (n,) positions at the client
+        self.cache = holder.cache
+        self.n, self.d = self.x.shape
+
+    def inside(
+        self, centers: np.ndarray, levels: np.ndarray, delta: float, among: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(n, r) bool, or (len(among), r): which rows are in the ball of which centre; exact at the edge."""
+        units = torch.from_numpy(self.x if among is None else self.x[among])
+        found = np.zeros((len(units), len(centers)), dtype=bool)
+        for level in np.unique(levels):
+            columns = np.flatnonzero(levels == level)
+            ball, middles = TopHat(radius_of(delta, int(level)), self.d), torch.from_numpy(received(centers[columns]))
+            for start in range(0, len(units), _TILE):
+                for first in range(0, len(columns), _TILE):
+                    part = ball.tile(units[start : start + _TILE], middles[first : first + _TILE])
+                    found[start : start + _TILE, columns[first : first + _TILE]] = part > 0
+        return found
+
+    def covered(self, centers: np.ndarray, levels: np.ndarray, delta: float) -> np.ndarray:
+        """(n,) bool: which rows are in the ball of any centre. Remembers the last list, which the next begins with."""
+        key = ("covered", delta)
+        count, digest, mask = self.cache.get(key, (0, b"", np.zeros(self.n, dtype=bool)))
+        if count > len(centers) or digest != _digest(centers[:count], levels[:count]):
+            count, mask = 0, np.zeros(self.n, dtype=bool)
+        mask = mask.copy()
+        rest = np.flatnonzero(~mask)
+        mask[rest] = self.inside(centers[count:], levels[count:], delta, rest).any(axis=1)
+        self.cache[key] = (len(centers), _digest(centers, levels), mask)
+        return np.array(mask)
+
+    def balls(self, delta: float, level: int) -> Balls:
+        """The balls around the client's own rows at a level's radius."""
+        key = ("balls", delta, level)
+        if key not in self.cache:
+            self.cache[key] = Balls(self, radius_of(delta, level))
+        balls: Balls = self.cache[key]
+        return balls
+
+    def around(self, rows: np.ndarray, level: int, delta: float) -> list[np.ndarray]:
+        """The rows in the ball around each of `rows`, ascending."""
+        ball = TopHat(radius_of(delta, level), self.d)
+        found: list[np.ndarray] = []
+        for start in range(0, len(rows), _TILE):
+            part = ball.tile(torch.from_numpy(self.x[rows[start : start + _TILE]]), torch.from_numpy(self.x))
+            found += [np.flatnonzero(row > 0) for row in part]
+        return found
+
+    def nearest(self, centers: np.ndarray, free: np.ndarray, *, again: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The free row closest to each of `centers` (r, d) float16, of equally close ones the first; and its distance.
+
+        With `again` a row serves any number of different centres (but not the same centre twice), else one alone: the
+        first in the list. Without a free row left: -1, infinitely far.
+        """
+        found, distances = np.full(len(centers), -1, dtype=np.int64), np.full(len(centers), np.inf, dtype=np.float32)
+        units, used = received(centers), np.zeros(len(free), dtype=bool)
+        before: dict[bytes, list[int]] = {}
+        for start in range(0, len(centers), _TILE):
+            closeness = units[start : start + _TILE] @ self.x.T
+            for place, near in enumerate(closeness, start):
+                served = before.setdefault(units[place].tobytes(), [])
+                near[~free | used] = -np.inf
+                near[served] = -np.inf
+                if len(near) == 0 or near.max() == -np.inf:
+                    continue
+                rows = np.flatnonzero(near >= near.max() - _CLOSE)
+                squared = squared_distances_serial(self.x, units, rows, np.full(len(rows), place))
+                best = int(rows[np.argmin(squared)])
+                found[place], distances[place] = best, np.sqrt(squared.min())
+                served.append(best)
+                used[best] = not again
+        return found, distances
+
+
+class Balls:
+    """Which rows are in the ball around which candidate (all rows, or a sample of a very large client), as bits."""
+
+    def __init__(self, rows: Rows, radius: float) -> None:
+        n = rows.n
+        few = max(64, _BITS // max(1, n))
+        self.candidates = count = min(n, few)  # the first rows, which are a random sample: they are sorted by a hash
+        ball, units = TopHat(radius, rows.d), torch.from_numpy(rows.x)
+        middles = units[:count]
+        self._bits = np.zeros((n, -(-count // 64)), dtype=np.uint64)  # of row x: candidates whose ball x is in
+        as_bytes = self._bits.view(np.uint8)
+        for start in range(0, n, _TILE):
+            for first in range(0, count, _TILE):
+                part = ball.tile(units[start : start + _TILE], middles[first : first + _TILE]) > 0
+                packed = np.packbits(part, axis=1, bitorder="little")
+                as_bytes[start : start + _TILE, first // 8 : first // 8 + packed.shape[1]] = packed
+
+    def sizes(self, mask: np.ndarray) -> np.ndarray:
+        """(candidates,) int64: how many rows of `mask` (n,) are in each candidate's ball."""
+        counts = np.zeros(64 * self._bits.shape[1], dtype=np.int32)
+        _count(self._bits, np.flatnonzero(mask), counts)
+        return counts[: self.candidates].astype(np.int64)
+
+    def members(self, candidate: int, mask: np.ndarray) -> np.ndarray:
+        """The rows of `mask` in the ball of a candidate ascending."""
+        column = self._bits[:, candidate // 64] >> np.uint64(candidate % 64) & np.uint64(1)
+        return np.flatnonzero(mask & (column > 0))
+
+
+@numba.njit(cache=True)
+def _count(bits: np.ndarray, rows: np.ndarray, counts: np.ndarray) -> None:
+    for r in range(rows.shape[0]):
+        for word in range(bits.shape[1]):
+            value = bits[rows[r], word]
+            if value:
+                for bit in range(64):
+                    counts[64 * word + bit] += np.int32((value >> np.uint64(bit)) & np.uint64(1))
+
+
+class Sent:
+    """The regions a client has let its coordinator see, as sets of rows."""
+
+    def __init__(self, n: int) -> None:
+        self._n, self._count = n, 0
+        self._sets = np.zeros((64, -(-n // 8)), dtype=np.uint8)
+
+    def discloses(self, members: np.ndarray, least: int) -> bool:
+        """Whether a region differs from one sent before by less than `least` rows: the two would give those away.
+
+        A region sent before is not worth sending again either.
+        """
+        differing = np.bitwise_count(self._sets[: self._count] ^ self._packed(members)).sum(axis=1, dtype=np.int64)
+        return bool((differing < least).any())
+
+    def add(self, members: np.ndarray) -> None:
+        if self._count == len(self._sets):
+            self._sets = np.concatenate([self._sets, np.zeros_like(self._sets)])
+        self._sets[self._count] = self._packed(members)
+        self._count += 1
+
+    def _packed(self, members: np.ndarray) -> np.ndarray:
+        mask = np.zeros(self._n, dtype=bool)
+        mask[members] = True
+        return np.packbits(mask)
+
+
+Region = tuple[np.ndarray, int]  # rows, level
+
+
+def best_regions(
+    rows: Rows, uncovered: np.ndarray, wanted: int, least: int, delta: float, sent: Sent | None
+) -> list[Region]:
+    """The `wanted` best regions of uncovered samples, greedily: the largest, the largest of what then remains, ...
+
+    None has fewer than `least` samples; where none so large is left at one level's radius, the next level's is tried.
+    With `sent`, regions that would disclose single samples are passed over, and the new ones are added to it.
+    """
+    found: list[Region] = []
+    remain, level = uncovered.copy(), 0
+    while len(found) < wanted and level < LEVELS and int(remain.sum()) >= least:
+        balls = rows.balls(delta, level)
+        sizes = balls.sizes(remain)
+        while len(found) < wanted and sizes[best := int(np.argmax(sizes))] >= least:
+            members = balls.members(best, remain)
+            if sent is None or not sent.discloses(members, least):
+                found.append((members, level))
+                if sent is not None:
+                    sent.add(members)
+            gone = np.zeros(rows.n, dtype=bool)
+            gone[members] = True
+            sizes -= balls.sizes(gone)
+            remain[members] = False
+        level += 1
+    return found
+
+
+def labeled_regions(rows: Rows, least: int, delta: float) -> list[Region]:
+    """The surroundings of the taken samples: all samples in the ball around each, at the first level with enough."""
+    found: list[Region] = []
+    sent, rest = Sent(rows.n), np.flatnonzero(rows.taken)
+    for level in range(LEVELS):
+        balls = rows.around(rest, level, delta)
+        for members in balls:
+            if len(members) >= least and not sent.discloses(members, least):
+                found.append((members, level))
+                sent.add(members)
+        rest = rest[[len(members) < least for members in balls]] if len(rest) else rest
+    return found
+
+
+def centroids(rows: Rows, regions: Sequence[Region], least: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    """What leaves of some regions: (r, d) float16 centroids and (r,) uint8 levels.
+
+    A level is raised where fewer than `least` of the region's samples are in the ball around its centroid.
+    """
+    sums = np.zeros((len(regions), rows.d))
+    for place, (members, _) in enumerate(regions):
+        sums[place] = rows.x[members].sum(axis=0, dtype=np.float64)
+    centers = centers_of(sums)
+    levels = np.zeros(len(regions), dtype=np.uint8)
+    for place, (members, level) in enumerate(regions):
+        while level < LEVELS - 1:
+            if rows.inside(centers[[place]], np.array([level]), delta, members).sum() >= least:
+                break
+            level += 1
+        levels[place] = level
+    return centers, levels
+
+
+def _digest(centers: np.ndarray, levels: np.ndarray) -> bytes:
+    return hashlib.sha256(centers.tobytes() + levels.tobytes()).digest()
