@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from cofal.errors import UserError
 from cofal.privacy.counting_noise import _Dice, discrete_gaussian, discrete_laplace, noisy
 
-DRAWS = 30_000
+DRAWS = 15_000
 
 
 def agrees(draws: np.ndarray, mass: np.ndarray, support: np.ndarray) -> bool:
