@@ -26,7 +26,7 @@ from cofal.learning.head import predict_proba, train_head
 from cofal.learning.simclr import train_simclr
 from cofal.learning.state import encoder_digest, state_to_arrays
 from cofal.learning.views import make_augmentation, make_views
-from cofal.privacy.perturbation import noise_scale
+from cofal.privacy.perturbation import check_mechanism, noise_scale
 from cofal.privacy.policy import Kind
 from cofal.privacy.releases import SEEDED, SYSTEM, Version
 from cofal.rng import torch_generator
@@ -65,10 +65,11 @@ def _sharing(site: Site, config: Request) -> Egress:
 
 def _version(site: Site, config: Request) -> Version:
     """The noised version that is asked for; the request's seed counts only where the site's policy says so."""
-    epsilon = config.number("epsilon")
+    epsilon, mechanism = config.number("epsilon"), str(config.get("mechanism", "tangent"))
     noise_scale(epsilon)  # refuses what is no amount of noise
+    check_mechanism(mechanism)
     seeded = site.settings.policy.reproducible_noise and "seed" in config
-    return Version(checked_digest(str(config["digest"])), epsilon, SEEDED if seeded else SYSTEM)
+    return Version(checked_digest(str(config["digest"])), epsilon, mechanism, SEEDED if seeded else SYSTEM)
 
 
 @app.answers(m.EMBED, sends=_sharing)

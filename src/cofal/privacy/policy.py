@@ -27,13 +27,12 @@ class Kind(StrEnum):
 # Taking part means to tell these: a site that would not tell them cannot join, so no policy lists them.
 ALWAYS = frozenset({Kind.NOTHING, Kind.DESCRIPTION, Kind.METRIC})
 
-# What a permission brings with it: whatever could be computed from what may leave anyway, and the names of the picks,
-# without which no selection has a result.
+# What a permission brings with it: that which could be learned from what may leave anyway. Embeddings leave with the
+# names of their samples.
 INCLUDES = {
     Kind.RAW: frozenset({Kind.PERTURBED, Kind.AGGREGATE, Kind.SECURE_SUM, Kind.IDS}),
     Kind.PERTURBED: frozenset({Kind.IDS}),
-    Kind.AGGREGATE: frozenset({Kind.SECURE_SUM, Kind.IDS}),
-    Kind.SECURE_SUM: frozenset({Kind.IDS}),
+    Kind.AGGREGATE: frozenset({Kind.SECURE_SUM}),
 }
 
 

@@ -7,20 +7,16 @@ which is why the number of different versions is limited.
 from __future__ import annotations
 
 import fcntl
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import ndtri
 
 from cofal.errors import UserError
 from cofal.files import write_fault, write_npy
-from cofal.privacy.perturbation import perturb
-from cofal.rng import generator
+from cofal.privacy.perturbation import noise_stream, perturb
 
-MECHANISM = "tangent-gaussian"
 SYSTEM, SEEDED = "operating system", "seed of the request"
 
 
@@ -30,15 +26,16 @@ class Version:
 
     digest: str  # of the encoder
     epsilon: float
+    mechanism: str
     noise: str  # SYSTEM | SEEDED
 
     @property
     def file(self) -> str:
-        return f"{self.digest}.{MECHANISM}.{self.epsilon!r}.{'system' if self.noise == SYSTEM else 'seeded'}.npy"
+        return f"{self.digest}.{self.mechanism}.{self.epsilon!r}.{'system' if self.noise == SYSTEM else 'seeded'}.npy"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "mechanism": MECHANISM, "noise": self.noise}
+        return {"epsilon": self.epsilon, "mechanism": self.mechanism, "noise": self.noise}
 
 
 class Releases:
@@ -71,22 +68,8 @@ class Releases:
                 self.check(site, version, limit)
                 path = self.folder / version.file
                 if not path.exists():
-                    rng = generator(seed, "perturb", site) if version.noise == SEEDED else SystemNormals()
-                    write_npy(path, perturb(embeddings, version.epsilon, cast(np.random.Generator, rng)))
+                    rng = noise_stream(seed if version.noise == SEEDED else None, "perturb", site)
+                    write_npy(path, perturb(embeddings, version.epsilon, rng, version.mechanism))
         except OSError as error:
             raise write_fault(self.folder, error) from error
         return cast(np.ndarray, np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-class SystemNormals:
-    """Standard normals from the operating system's cryptographic source, with the one method that `perturb` calls.
-
-    Not a seeded numpy generator: whoever knows a few embeddings sees their noise, and from a few outputs of such a
-    generator one can compute all others.
-    """
-
-    def standard_normal(self, shape: tuple[int, ...]) -> np.ndarray:
-        count = int(np.prod(shape))
-        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64) >> np.uint64(11)
-        uniform = (bits.astype(np.float64) + 0.5) * 2.0**-53  # inside (0, 1)
-        return cast(np.ndarray, ndtri(uniform).reshape(shape))

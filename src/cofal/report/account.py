@@ -84,7 +84,9 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
     counted: dict[str, dict[str, int]] = facts.info.get("traffic", {})
     if not counted:
         return None
-    rows = [(_phase(name), each["round_trips"], size(each["up"]), size(each["down"])) for name, each in counted.items()]
+    rows = [
+        (phase_title(name), each["round_trips"], size(each["up"]), size(each["down"])) for name, each in counted.items()
+    ]
     total = [sum(each[key] for each in counted.values()) for key in ("round_trips", "up", "down")]
     share = facts.info.get("share", "")
     left = LEFT.get(share, "")
@@ -110,7 +112,8 @@ def _is_partial(facts: Facts, counted: dict[str, dict[str, int]]) -> bool:
     return any(counted.get(phase, {}).get("round_trips", 0) < least for phase, least in wanted.items())
 
 
-def _phase(name: str) -> str:
+def phase_title(name: str) -> str:
+    """A phase as the server names it, in words."""
     if name.startswith("select "):
         method, _, kind = name.removeprefix("select ").partition("-")
         return f"Phase II: selection, {track_title(method, kind)}"

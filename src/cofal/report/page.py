@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cofal.files import write_text
 from cofal.report import account, sections
+from cofal.report.egress import egress
 from cofal.report.embedding_map import embedding_map
 from cofal.report.facts import TITLES, Facts, title
 from cofal.report.finding import find
@@ -53,6 +54,7 @@ def render(facts: Facts) -> str:
         redundancy=sections.redundancy(facts, repeated) if repeated else None,
         pictures=sections.pictures(facts, found) if found else None,
         encoder=sections.encoder(facts),
+        egress=egress(facts),
         traffic=account.traffic(facts),
         seconds=account.seconds(facts),
         versions=facts.info.get("versions", {}),

@@ -1,0 +1,200 @@
+"""The ledger: whatever is changed, removed or moved is found; a line is whole or its message was never sent."""
+
+import json
+import multiprocessing
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cofal.errors import EnvironmentFault, UserError
+from cofal.privacy.ledger import START, Ledger, read_ledger
+
+FIELD = {"name": "weight", "dtype": "float32", "shape": [2, 3], "bytes": 24}
+
+
+def fill(path: Path, count: int) -> Ledger:
+    ledger = Ledger(path, sync=False)
+    for number in range(count):
+        ledger.append(phase="train head", kind="model", fields=[FIELD], parameters={"server-round": number})
+    return ledger
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Six lines, as bytes with their ends."""
+    path = tmp_path_factory.mktemp("ledger") / "ledger.jsonl"
+    fill(path, 6)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_what_was_appended_is_read_back_in_a_chain(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    assert fill(path, 3)._head == read_ledger(path).head
+    Ledger(path).append(phase="query.embed", kind="raw", refused="no")  # another process: it finds the head by itself
+    reading = read_ledger(path)
+    assert reading.broken == ""
+    assert [entry["number"] for entry in reading.entries] == [1, 2, 3, 4]
+    first, last = reading.entries[0], reading.entries[-1]
+    assert (first["fields"], first["bytes"], first["parameters"]) == ([FIELD], 24, {"server-round": 0})
+    assert "refused" not in first
+    assert (last["kind"], last["refused"], last["bytes"], last["fields"]) == ("raw", "no", 0, [])
+    assert first["prev"] == START
+    assert first["time"].endswith("+00:00")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_changed_removed_moved_or_added_line_is_found(written, tmp_path_factory, data):
+    lines = list(written)
+    where = data.draw(st.integers(0, len(lines) - 1), label="line")
+    match data.draw(st.sampled_from(["byte", "cut", "remove", "swap", "repeat", "value"])):
+        case "byte":
+            at = data.draw(st.integers(0, len(lines[where]) - 1))
+            new = data.draw(st.integers(0, 255).filter(lambda value: value != lines[where][at]))
+            lines[where] = lines[where][:at] + bytes([new]) + lines[where][at + 1 :]
+        case "cut":
+            lines[where] = lines[where][: data.draw(st.integers(1, len(lines[where]) - 1))]
+        case "remove":
+            where = data.draw(st.integers(0, len(lines) - 2))  # the last line: see the next test
+            del lines[where]
+        case "swap":
+            other = data.draw(st.integers(0, len(lines) - 1).filter(lambda value: value != where))
+            lines[where], lines[other] = lines[other], lines[where]
+            where = min(where, other)
+        case "repeat":
+            lines.insert(where, lines[where])
+            where += 1
+        case "value":  # changed, and its own hash made to fit: then the next line, or the noted head, tells
+            changed = json.loads(lines[where])
+            changed["bytes"] += 1
+            path = tmp_path_factory.mktemp("forged") / "one.jsonl"
+            forger = Ledger(path, sync=False)
+            forger._number, forger._head, forger._seen = changed["number"] - 1, changed["prev"], 0
+            forger.append(phase="train head", kind="model", fields=[{**FIELD, "bytes": 25}])
+            lines[where] = path.read_bytes()
+            where += 1
+    path = tmp_path_factory.mktemp("tampered") / "ledger.jsonl"
+    path.write_bytes(b"".join(lines))
+    head = json.loads(written[-1])["hash"]
+    reading = read_ledger(path, head)
+    assert reading.broken.startswith(f"line {where + 1}:"), reading.broken
+    assert len(reading.entries) == where
+
+
+@given(kept=st.integers(0, 5))
+@settings(max_examples=6, deadline=None)
+def test_lines_taken_from_the_end_are_found_by_a_noted_head(written, tmp_path_factory, kept):
+    path = tmp_path_factory.mktemp("short") / "ledger.jsonl"
+    path.write_bytes(b"".join(written[:kept]))
+    assert read_ledger(path).broken == ""  # the file alone cannot tell
+    assert f"line {kept + 1}: missing" in read_ledger(path, json.loads(written[-1])["hash"]).broken
+    assert read_ledger(path, json.loads(written[kept - 1])["hash"] if kept else START).broken == ""
+
+
+@given(cuts=st.lists(st.floats(0.01, 0.99), min_size=1, max_size=3))
+@settings(max_examples=30, deadline=None)
+def test_a_line_cut_short_is_noted_as_never_sent_even_if_noting_is_cut_short(written, tmp_path_factory, cuts):
+    path = tmp_path_factory.mktemp("torn") / "ledger.jsonl"
+    path.write_bytes(b"".join(written[:3]))
+    for cut in cuts:  # each time a process dies while it writes the line, or the note about the one before
+        begin = path.read_bytes().rfind(b"\n") + 1
+        fill(path, 1)
+        after = path.read_bytes()
+        path.write_bytes(after[: begin + max(1, int(cut * (len(after) - begin - 1)))])
+    torn = path.read_bytes().rpartition(b"\n")[2]
+    if torn:
+        assert "cut short" in read_ledger(path).broken
+    fill(path, 1)
+    reading = read_ledger(path)
+    assert reading.broken == ""
+    if torn:
+        note = reading.entries[-2]
+        assert "never sent" in note["refused"]
+        assert note["parameters"]["torn"] == torn.decode()
+    assert [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in reading.entries[:3]] == written[:3]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = fill(path, 2)
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, hard))  # room for a part of the line
+    try:
+        with pytest.raises(EnvironmentFault, match="cannot be written"):
+            ledger.append(phase="train", kind="model", fields=[FIELD])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    ledger.append(phase="train", kind="model", fields=[FIELD])
+    assert len(read_ledger(path).entries) == 3
+    assert read_ledger(path).broken == ""
+
+
+def test_nothing_is_added_to_a_damaged_ledger(tmp_path, written):
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b"".join(written).replace(b'"server-round":5', b'"server-round":6'))
+    with pytest.raises(EnvironmentFault, match="damaged"):
+        fill(path, 1)
+
+
+def test_a_missing_ledger_is_told(tmp_path):
+    with pytest.raises(UserError, match="cannot read"):
+        read_ledger(tmp_path / "ledger.jsonl")
+
+
+def _fill_in_child(path: str) -> None:
+    fill(Path(path), 60)
+
+
+def test_processes_take_turns(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    spawn = multiprocessing.get_context("fork")
+    children = [spawn.Process(target=_fill_in_child, args=(str(path),)) for _ in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    reading = read_ledger(path)
+    assert reading.broken == ""
+    assert len(reading.entries) == 240
+
+
+FOR_EVER = """
+import sys
+from pathlib import Path
+from cofal.privacy.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), sync=False)
+number = int(sys.argv[2])
+while True:
+    number += 1
+    ledger.append(phase="train", kind="model", parameters={"own": number, "long": "x" * 20000})
+    print(number, flush=True)  # "sent"
+"""
+
+
+def test_what_was_sent_before_a_kill_is_in_the_ledger(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    sent = 0
+    for wait in (1, 30, 61, 100):
+        child = subprocess.Popen(
+            [sys.executable, "-c", FOR_EVER, str(path), str(sent)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(wait):
+            sent = int(child.stdout.readline())
+        child.send_signal(signal.SIGKILL)
+        rest = child.communicate()[0].split()
+        sent = int(rest[-1]) if rest else sent
+        noted = [entry["parameters"]["own"] for entry in read_ledger(path).entries if "own" in entry["parameters"]]
+        assert noted[:sent] == list(range(1, sent + 1))
+        assert len(noted) <= sent + 1  # at most one line whose message did not go out any more
+        sent = len(noted)
+    fill(path, 1)
+    assert read_ledger(path).broken == ""
