@@ -118,7 +118,7 @@ class Ledger:
             if self.sync:
                 os.fsync(file)
                 if end == 0:  # a new file: its name must survive as well
-                    _sync_folder(self.path.parent)
+                    sync_folder(self.path.parent)
         except OSError:
             os.ftruncate(file, end)
             raise
@@ -189,7 +189,8 @@ def _parse(line: bytes) -> Entry | None:
     return entry
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names of the files in `folder` on the disk, as fsync does for their content."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -15,6 +15,7 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.files import write_fault, write_npy
+from cofal.privacy.ledger import sync_folder
 from cofal.privacy.perturbation import noise_stream, perturb
 
 SYSTEM, SEEDED = "operating system", "seed of the request"
@@ -70,6 +71,7 @@ class Releases:
                 if not path.exists():
                     rng = noise_stream(seed if version.noise == SEEDED else None, "perturb", site)
                     write_npy(path, perturb(embeddings, version.epsilon, rng, version.mechanism))
+                    sync_folder(self.folder)  # after a power cut, too, the same version must be found
         except OSError as error:
             raise write_fault(self.folder, error) from error
         return cast(np.ndarray, np.load(path, mmap_mode="r", allow_pickle=False))
