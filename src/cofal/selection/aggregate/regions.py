@@ -133,10 +133,13 @@ class Balls:
         self._bits = np.zeros((n, -(-count // 64)), dtype=np.uint64)  # of row x: candidates whose ball x is in
         as_bytes = self._bits.view(np.uint8)
         for start in range(0, n, _TILE):
-            for first in range(0, count, _TILE):
+            for first in range(start if count == n else 0, count, _TILE):
                 part = ball.tile(units[start : start + _TILE], middles[first : first + _TILE]) > 0
                 packed = np.packbits(part, axis=1, bitorder="little")
                 as_bytes[start : start + _TILE, first // 8 : first // 8 + packed.shape[1]] = packed
+                if count == n and first > start:  # the same pairs the other way round
+                    packed = np.packbits(part.T, axis=1, bitorder="little")
+                    as_bytes[first : first + _TILE, start // 8 : start // 8 + packed.shape[1]] = packed
 
     def sizes(self, mask: np.ndarray) -> np.ndarray:
         """(candidates,) int64: how many rows of `mask` (n,) are in each candidate's ball."""

@@ -1,0 +1,263 @@
+"""FederatedProbCover: the paper's algorithm, exact budgets, what is let out of a client, and purity of the answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cofal.errors import UserError
+from cofal.selection.aggregate.cells import canonical
+from cofal.selection.aggregate.exchange import Consortium, Holder, run
+from cofal.selection.aggregate.probcover import PROBCOVER
+from cofal.selection.aggregate.regions import LEVELS, Sent, radius_of
+
+
+def unit(x):
+    x = np.asarray(x, dtype=np.float64)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def clustered(seed, sizes, d=8, groups=6, spread=0.35):
+    """Rows of each client around the same centres."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(groups, d))
+    return [unit(centers[rng.integers(groups, size=n)] + spread * rng.normal(size=(n, d))) for n in sizes]
+
+
+def choose(parts, budgets, labeled=None, seed=0, answer=PROBCOVER.answer, **params):
+    """((client, position) in picked order, exchanged); every claim about budgets is checked here."""
+    holders = []
+    for client, rows in enumerate(parts):
+        taken = np.zeros(len(rows), dtype=bool)
+        taken[[] if labeled is None else labeled[client]] = True
+        holders.append(Holder(rows, taken))
+    known = Consortium([len(p) for p in parts], [int(h.taken.sum()) for h in holders], list(budgets), parts[0].shape[1])
+    clients, cost = run(PROBCOVER.coordinate(known, np.random.default_rng(seed), **params), holders, answer)
+    for client, holder in enumerate(holders):
+        picked = np.empty(0, np.int64) if holder.picked is None else holder.picked
+        assert clients.count(client) == len(picked) == budgets[client]
+        assert len(set(picked.tolist())) == len(picked)
+        assert not holder.taken[picked].any()
+    turns = [iter([] if h.picked is None else h.picked.tolist()) for h in holders]
+    return [(client, next(turns[client])) for client in clients], cost
+
+
+def paper(parts, budgets, delta):
+    """Algorithm 1 in the plainest code: dense distances, every region from scratch."""
+    covered = [np.zeros(len(x), dtype=bool) for x in parts]
+    free, left, order = [np.ones(len(x), dtype=bool) for x in parts], list(budgets), []
+    near = [np.linalg.norm(x[:, None].astype(np.float64) - x[None], axis=2) <= delta for x in parts]
+
+    def distances(x, c):
+        return np.linalg.norm(x.astype(np.float64) - c, axis=1)
+
+    while sum(left):
+        proposals = []
+        for x, balls, done in zip(parts, near, covered):
+            gains = (balls & ~done).sum(axis=1)
+            if gains.max() > 0:
+                members = balls[np.argmax(gains)] & ~done
+                mean = x[members].astype(np.float64).sum(axis=0)
+                sent = (mean / np.linalg.norm(mean)).astype(np.float16).astype(np.float64)
+                proposals.append(sent / np.linalg.norm(sent))
+        gains = [
+            sum(int(((distances(x, c) <= delta) & ~done).sum()) for x, done in zip(parts, covered)) for c in proposals
+        ]
+        if not gains or max(gains) == 0:
+            covered = [np.zeros(len(x), dtype=bool) for x in parts]
+            continue
+        best = proposals[int(np.argmax(gains))]
+        offers = [
+            np.where(ok, distances(x, best), np.inf) if left[k] else np.full(len(x), np.inf)
+            for k, (x, ok) in enumerate(zip(parts, free))
+        ]
+        client = int(np.argmin([offer.min() for offer in offers]))
+        row = int(np.argmin(offers[client]))
+        order.append((client, row))
+        free[client][row] = False
+        left[client] -= 1
+        covered = [done | (distances(x, best) <= delta) for x, done in zip(parts, covered)]
+    return order
+
+
+def in_hash_order(parts):
+    """Each client's rows in the order in which its ties are broken."""
+    return [canonical(Holder(x, np.zeros(len(x), dtype=bool)))[0] for x in parts]
+
+
+def recording(answers):
+    """An `answer` that notes each answer, with the holder and the question, in `answers`."""
+
+    def answer(holder, kind, arrays, numbers):
+        answers.append((holder, kind, arrays, PROBCOVER.answer(holder, kind, arrays, numbers)))
+        return answers[-1][-1]
+
+    return answer
+
+
+def without_cache(holder, kind, arrays, numbers):
+    """As if every question met a fresh process."""
+    fresh = Holder(holder.rows, holder.taken)
+    found = PROBCOVER.answer(fresh, kind, arrays, numbers)
+    holder.picked = fresh.picked
+    return found
+
+
+@pytest.mark.parametrize("delta", [0.3, 0.8])
+def test_the_papers_schedule_is_algorithm_one(delta):
+    for seed in range(6):
+        parts = in_hash_order(clustered(seed, (60, 45, 52)))
+        order, cost = choose(parts, (3, 2, 14), delta=delta, schedule="paper", min_region=1)
+        assert order == paper(parts, (3, 2, 14), delta)
+        assert cost.rounds <= 3 * 19 + 1 + 2 * 19  # three a pick, one to settle; a new pass may cost two
+
+
+@st.composite
+def consortia(draw):
+    """Clients of any size, with copies, labelled samples and budgets of any share of what is left."""
+    seed = draw(st.integers(0, 2**16))
+    rng = np.random.default_rng(seed)
+    sizes = draw(st.lists(st.integers(0, 30), min_size=1, max_size=4).filter(sum))
+    parts = clustered(seed, sizes, d=4, groups=3)
+    if draw(st.booleans()):
+        parts = [x[rng.integers(max(1, len(x) // 3), size=len(x))] if len(x) else x for x in parts]
+    labeled = [rng.permutation(n)[: draw(st.integers(0, n))] for n in sizes]
+    budgets = [draw(st.integers(0, n - len(known))) for n, known in zip(sizes, labeled)]
+    return parts, budgets, labeled
+
+
+@settings(max_examples=60, deadline=None)
+@given(consortia(), st.sampled_from(["batched", "paper"]), st.sampled_from([0.0, 0.05, 0.6, 1.5]), st.integers(1, 6))
+def test_budgets_are_spent_exactly(given_, schedule, delta, min_region):
+    parts, budgets, labeled = given_
+    _, cost = choose(parts, budgets, labeled, delta=delta, schedule=schedule, min_region=min_region)
+    if schedule == "batched":
+        assert cost.rounds <= 10 + sum(budgets) / 20
+
+
+@pytest.mark.parametrize("total", [1, 4, 12, 20, 60, 200])
+@pytest.mark.parametrize("labels", [0, 5])
+@pytest.mark.parametrize("delta", [0.6, "auto"])
+def test_round_trips_of_the_batched_schedule(total, labels, delta):
+    parts = clustered(1, (90, 90, 90, 90))
+    labeled = [np.arange(labels) for _ in parts]
+    budgets = [total // 4 + (k < total % 4) for k in range(4)]
+    _, cost = choose(parts, budgets, labeled, delta=delta)
+    assert cost.rounds <= 10 + total / 20
+
+
+@pytest.mark.parametrize("schedule", ["batched", "paper"])
+@pytest.mark.parametrize("labels", [0, 7])
+def test_no_small_region_and_no_small_count_leaves_a_client(schedule, labels):
+    least, delta = 5, 0.5
+    answers = []
+    parts = clustered(3, (80, 50, 4), spread=0.5)
+    labeled = [np.arange(min(labels, len(x) - 1)) for x in parts]
+    choose(parts, (12, 9, 1), labeled, answer=recording(answers), delta=delta, schedule=schedule, min_region=least)
+    assert {kind for _, kind, _, _ in answers} >= {"propose", "count", "nearest", "settle"}
+    for holder, kind, _, found in answers:
+        if kind == "count":
+            assert all(((counts == 0) | (counts >= least)).all() for counts in found.values())
+        for center, level in zip(found.get("centers", ()), found.get("levels", ())):
+            assert len(holder.rows) >= least
+            center = center.astype(np.float64) / np.linalg.norm(center.astype(np.float64))
+            distances = np.linalg.norm(holder.rows - center, axis=1)
+            assert (distances <= radius_of(delta, level) + 1e-6).sum() >= least or level == LEVELS - 1
+
+
+@pytest.mark.parametrize("schedule", ["batched", "paper"])
+def test_no_embedding_and_no_list_of_samples_leaves_a_client(schedule):
+    lengths = []
+    for size in (40, 160):
+        answers = []
+        parts = clustered(5, (size, size), d=16)
+        choose(parts, (8, 8), answer=recording(answers), delta=0.7, schedule=schedule)
+        lengths.append(max(len(array) for *_, found in answers for array in found.values() if array.ndim))
+        rows = np.concatenate(parts)
+        for *_, found in answers:
+            for array in found.values():
+                if array.ndim == 2:
+                    for row in array.astype(np.float32):
+                        assert np.abs(rows - row).max(axis=1).min() > 1e-3
+    assert max(lengths) <= 40 * 16  # set by the budget: proposals of a batch and each two of them
+
+
+def test_what_was_sent_is_never_sent_again_less_a_few():
+    """Any two regions that a client lets out in a batched selection differ by at least min_region samples."""
+    from cofal.selection.aggregate import covering
+
+    seen, genuine = {}, covering.best_regions
+
+    def spying(rows, *arguments):
+        found = genuine(rows, *arguments)
+        seen.setdefault(rows.n, []).extend(set(members.tolist()) for members, _ in found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering, "best_regions", spying)
+        choose(clustered(2, (200, 201), spread=0.5), (30, 30), delta=0.5, min_region=5)
+    for regions in seen.values():
+        assert len(regions) > 20
+        assert all(len(region) >= 5 for region in regions)
+        assert all(len(a ^ b) >= 5 for i, a in enumerate(regions) for b in regions[:i])
+
+
+def test_sets_that_differ_by_few_disclose():
+    sent = Sent(20)
+    sent.add(np.arange(10))
+    assert sent.discloses(np.arange(10), 3)
+    assert sent.discloses(np.arange(8), 3)
+    assert not sent.discloses(np.arange(7), 3)
+    for start in range(200):  # more than there is room for at first
+        sent.add(np.array([start % 20]))
+    assert sent.discloses(np.array([7]), 1)
+
+
+@pytest.mark.parametrize("schedule", ["batched", "paper"])
+def test_answers_come_from_the_question_alone(schedule):
+    parts = clustered(7, (70, 50, 60))
+    labeled = [np.arange(3), np.arange(0), np.arange(2)]
+    usual = choose(parts, (9, 0, 12), labeled, delta=0.6, schedule=schedule)
+    assert choose(parts, (9, 0, 12), labeled, answer=without_cache, delta=0.6, schedule=schedule) == usual
+
+
+@pytest.mark.parametrize("schedule", ["batched", "paper"])
+@pytest.mark.parametrize("delta", [0.6, "auto"])
+def test_the_order_of_a_clients_samples_does_not_matter(schedule, delta):
+    parts = clustered(8, (70, 60))
+    order, _ = choose(parts, (9, 12), delta=delta, schedule=schedule)
+    shuffles = [np.random.default_rng(1).permutation(len(x)) for x in parts]
+    shuffled, _ = choose([x[s] for x, s in zip(parts, shuffles)], (9, 12), delta=delta, schedule=schedule)
+    assert [(client, int(shuffles[client][row])) for client, row in shuffled] == order
+
+
+def test_labelled_surroundings_are_left_for_later():
+    """Two clients hold the same clusters; where one has labels, neither picks before the rest is covered."""
+    parts = clustered(4, (120, 120), groups=6, spread=0.12)
+    label = {}
+    for k, x in enumerate(parts):
+        near = np.linalg.norm(x[:, None] - parts[0][None], axis=2) < 0.7
+        label[k] = near.argmax(axis=1)  # the first sample of client 0 that is near names the cluster
+    names = sorted(set(label[0].tolist()))
+    known = [np.flatnonzero(label[0] == names[0])[:2], np.empty(0, np.int64)]
+    order, _ = choose(parts, (2, 3), known, delta=0.7)
+    assert sorted(int(label[client][row]) for client, row in order) == names[1:]
+
+
+def test_a_second_pass_goes_over_the_same_regions():
+    parts = clustered(4, (60, 60), groups=3, spread=0.1)
+    order, _ = choose(parts, (6, 6), delta=0.9)
+    rows = np.array([parts[client][row] for client, row in order])
+    group = (np.linalg.norm(rows[:, None] - rows[None], axis=2) < 0.8).argmax(axis=1)
+    assert sorted(np.bincount(group)[np.unique(group)].tolist()) == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"delta": -1}, {"delta": "small"}, {"delta": True}, {"schedule": "fast"}, {"min_region": 0}]
+)
+def test_wrong_parameters_are_named(wrong):
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(UserError, match=f"{name} = {value!r}"):
+        choose(clustered(0, (20, 20)), (1, 1), **wrong)
