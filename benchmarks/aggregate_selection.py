@@ -287,6 +287,8 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         method_of(options.method), case.rows, asked, none, 0, **options.shared, **options.param
     )
     ended = time.perf_counter()
+    alone = cofal.select(case.rows, asked, options.method, "per-client", **options.shared).order
+    tracks = {"per-client": alone, "central": central, "aggregate": order}
     delta = options.shared.get("delta")
     return {
         "samples": sum(len(rows) for rows in case.rows),
@@ -297,8 +299,8 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         "rounds": exchanged.rounds,
         "MB up": max(exchanged.up) / 1e6,
         "MB down": max(exchanged.down) / 1e6,
-        "coverage": {"central": case.coverage(central, delta), "aggregate": case.coverage(order, delta)},
-        "accuracy": {"central": case.accuracy(central), "aggregate": case.accuracy(order)},
+        "coverage": {track: case.coverage(picks, delta) for track, picks in tracks.items()},
+        "accuracy": {track: case.accuracy(picks) for track, picks in tracks.items()},
     }
 
 
