@@ -222,6 +222,9 @@ def best_regions(
 
 def labeled_regions(rows: Rows, least: int, delta: float) -> list[Region]:
     """The surroundings of the taken samples: all samples in the ball around each, at the first level with enough."""
+    key = ("labeled", least, delta)
+    if key in rows.cache:
+        return list(rows.cache[key])
     found: list[Region] = []
     sent, rest = Sent(rows.n), np.flatnonzero(rows.taken)
     for level in range(LEVELS):
@@ -231,6 +234,7 @@ def labeled_regions(rows: Rows, least: int, delta: float) -> list[Region]:
                 found.append((members, level))
                 sent.add(members)
         rest = rest[[len(members) < least for members in balls]] if len(rest) else rest
+    rows.cache[key] = found
     return found
 
 
