@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from secure_consortium import ROUNDS, Consortium, numbers, plain_total, same
 
-from cofal.privacy.secure_sum import SumFailed, envelope, lanes, masks
+from cofal.privacy.secure_sum import SumFailed, envelope, lanes, masks, shamir
 
 
 @pytest.fixture(scope="module")
@@ -166,24 +166,51 @@ def test_both_ends_of_a_pair_have_the_same_seed_and_each_round_another(tmp_path)
     assert len(streams) == 5
 
 
-@pytest.mark.parametrize("clients", [3, 5])
+def pry(told: dict[str, list[str]], replies: dict[str, bytes], needed: int) -> set[str]:
+    """Whose replies a server opens that tries every pad it was given on every share, whoever was told what."""
+    hidden, given = {}, {}
+    for name, reply in replies.items():
+        others = [other for other in told[name] if other != name]
+        tables = np.frombuffer(reply[: 64 * len(others)], dtype=np.uint8).reshape(2, len(others), 32)
+        hidden[name], given[name] = (dict(zip(others, table)) for table in tables)
+    opened = set()
+    for name, reply in replies.items():
+        others = list(hidden[name])
+        helpers = [other for other in others if name in given.get(other, {})]
+        for group in itertools.combinations(helpers, needed):
+            shares = np.stack([hidden[name][other] ^ given[other][name] for other in group])
+            key = shamir.join([others.index(other) for other in group], shares).tobytes()
+            request = masks.encode("s1", 0, *told[name])
+            if envelope.unseal(key, reply[64 * len(others) :], request, name) is not None:
+                opened.add(name)
+    return opened
+
+
+@pytest.mark.parametrize("clients", [3, 4, 5])
 def test_a_server_that_tells_everyone_other_survivors_opens_nothing(tmp_path, clients):
     """Told different survivors, the clients would between them give away every mask of one of them."""
     consortium = Consortium(tmp_path, clients)
-    names, needed = consortium.names, clients // 2 + 1
+    names, needed = consortium.names, clients // 2
     consortium.masked(0, numbers(names))
-    told = {name: sorted((names * 2)[index : index + needed]) for index, name in enumerate(names)}
-    assert len({tuple(each) for each in told.values()}) == clients
+    apart = {name: sorted((names * 2)[index : index + needed + 1]) for index, name in enumerate(names)}
+    assert len({tuple(each) for each in apart.values()}) == clients
+    replies = {name: consortium.open(name).unmask(0, survivors) for name, survivors in apart.items()}
+    assert pry(apart, replies, needed) == set()
+
+
+def test_a_server_that_tells_all_the_same_opens_all(tmp_path):
+    consortium = Consortium(tmp_path, 5)
+    consortium.masked(0, numbers(consortium.names))
+    told = dict.fromkeys(consortium.names[:4], consortium.names[:4])
     replies = {name: consortium.open(name).unmask(0, survivors) for name, survivors in told.items()}
-    for survivors in told.values():
-        opened = envelope.open_together(
-            {name: replies[name] for name in survivors},
-            request=masks.encode("s1", 0, *survivors),
-            survivors=survivors,
-            needed=needed - 1,
-            size=32 * clients,
-        )
-        assert set(opened.values()) == {None}
+    assert pry(told, replies, 2) == set(told)
+    # One that was told something else neither opens nor helps to open.
+    told["site3"] = consortium.names
+    elsewhere = Consortium(tmp_path / "again", 5)
+    elsewhere.masked(0, numbers(consortium.names))
+    replies = {name: elsewhere.open(name).unmask(0, survivors) for name, survivors in told.items()}
+    assert pry(told, replies, 2) == {"site0", "site1", "site2"}
+    assert pry(told, {name: replies[name] for name in ("site1", "site2", "site3")}, 2) == set()
 
 
 def test_fewer_replies_than_the_threshold_open_nothing(tmp_path):
