@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
+from cofal.privacy.policy import CountNoise
 
 Method = Literal["probcover", "typiclust", "maxherding", "random"]
 StrategyName = Literal[
@@ -99,7 +100,9 @@ class SelectionSettings(Section):
     """Phase II: which samples are asked for."""
 
     methods: list[Method] = Field(default=["maxherding"], min_length=1)
-    coordination: list[Literal["central", "per-client"]] = Field(default=["central", "per-client"], min_length=1)
+    coordination: list[Literal["central", "per-client", "aggregate"]] = Field(
+        default=["central", "per-client"], min_length=1
+    )
     budgets: list[int] = Field(
         default=[10, 50, 100], min_length=1, description="labels in total over all clients, cumulative"
     )
@@ -110,6 +113,19 @@ class SelectionSettings(Section):
     lengthscale: float = Field(default=1.0, gt=0, description="MaxHerding's kernel width")
     epsilon: float = Field(
         default=0.0, ge=0, lt=2**0.5, description="expected displacement of the noise on shared embeddings"
+    )
+    mechanism: Literal["tangent", "vmf"] = Field(
+        default="tangent", description="the paper's noise, or von Mises-Fisher noise, which has a privacy guarantee"
+    )
+    correct_radius: bool = Field(default=True, description="widen ProbCover's radius for the noise on embeddings")
+    min_region: int = Field(
+        default=5, ge=1, description="aggregate coordination: the fewest samples whose centroid or count leaves a site"
+    )
+    secure_sums: bool = Field(
+        default=False, description="aggregate coordination: sums under masks, so that the server learns only totals"
+    )
+    count_noise: CountNoise | None = Field(
+        default=None, description="aggregate coordination: noise on counts, and the privacy budget that ends it"
     )
 
     @model_validator(mode="after")

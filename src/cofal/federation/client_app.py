@@ -18,6 +18,7 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
+from cofal.federation.holding import answer_question, session
 from cofal.federation.site import Site, checked_digest
 from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
@@ -118,6 +119,55 @@ def assign(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Record
     site.ask(str(config["track"]), list(config["ids"]))
     rows, _ = site.labelled(str(config["track"]))
     return m.pack(metrics={"asked": len(config["ids"]), "labelled": len(rows)})
+
+
+def _aggregating(site: Site, config: Request) -> Egress:
+    """What an answer to a question of an aggregate selection sends: the numbers themselves, or masked ones."""
+    noted: dict[str, Any] = {"kind": str(config["kind"]), "min_region": site.settings.policy.min_region}
+    if noise := site.settings.policy.count_noise:
+        noted |= {"count_noise": f"{noise.mechanism} {noise.parameter:g}"}
+    return Egress(Kind.SECURE_SUM if "session" in config else Kind.AGGREGATE, noted)
+
+
+@app.answers(m.AGGREGATE, sends=_aggregating)
+def aggregate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """One question of an aggregate selection; asked within a session, the answer leaves under masks."""
+    answer = answer_question(site, arrays, config)
+    if "session" not in config:
+        return m.pack(arrays=answer)
+    shapes = {name: list(array.shape) for name, array in answer.items()}
+    masked = session(site, config).masked(int(config.number("round")), answer)
+    return m.pack(arrays={"masked": masked}, config={"shapes": m.to_json(shapes)})
+
+
+@app.answers(m.SUM_KEYS, sends=Kind.SECURE_SUM)
+def sum_keys(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """Join a session of secure sums."""
+    return m.pack(config={"key": session(site, config).keys()})
+
+
+@app.answers(m.SUM_SHARES, sends=Kind.SECURE_SUM)
+def sum_shares(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """Accept who takes part; what the others need to remove this site's masks, sealed for each of them."""
+    keys = dict(zip(config["names"], config["keys"], strict=False))
+    shares = session(site, config).shares(keys, int(config.number("rounds")))
+    return m.pack(config={"names": list(shares), "shares": list(shares.values())})
+
+
+@app.answers(m.SUM_UNMASK, sends=Kind.SECURE_SUM)
+def sum_unmask(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """Open the sum over the survivors, and nothing else."""
+    own = session(site, config)
+    if config["senders"]:
+        own.receive(dict(zip(config["senders"], config["shares"], strict=False)))
+    return m.pack(config={"opened": own.unmask(int(config.number("round")), list(config["survivors"]))})
+
+
+@app.answers(m.SUM_CLOSE, sends=Kind.NOTHING)
+def sum_close(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """Forget the session's secrets."""
+    session(site, config).close()
+    return m.pack(config={})
 
 
 @app.answers(m.TRAIN, sends=Kind.MODEL)

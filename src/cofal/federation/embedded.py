@@ -111,8 +111,20 @@ def _policy(config: Config) -> Policy:
     """What the sites of an experiment let out: what its configuration needs and nothing more."""
     from cofal.federation.phases.embedding import sharing  # imports torch, which the rest of this module does without
 
-    needed = {"raw": Kind.RAW, "perturbed": Kind.PERTURBED, "none": Kind.IDS}[sharing(config)]
-    return Policy(allow=[needed, Kind.MODEL], min_epsilon=config.selection.epsilon, reproducible_noise=True)
+    chosen, kinds = config.selection, [Kind.MODEL]
+    if sharing(config) != "none":
+        kinds.append(Kind(sharing(config)))
+    if "aggregate" in chosen.coordination and chosen.methods != ["random"]:
+        kinds.append(Kind.AGGREGATE)
+    if "per-client" in chosen.coordination or "random" in chosen.methods:
+        kinds.append(Kind.IDS)
+    return Policy(
+        allow=sorted(kinds),
+        min_epsilon=chosen.epsilon,
+        min_region=chosen.min_region,
+        count_noise=chosen.count_noise,
+        reproducible_noise=True,
+    )
 
 
 def _names(train: ImageSet, parts: list[np.ndarray], config: Config) -> list[str]:

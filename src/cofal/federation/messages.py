@@ -24,6 +24,11 @@ DESCRIBE = "query.describe"  # who are you, how many samples, which classes
 EMBED = "query.embed"  # embed your images with this encoder; share the embeddings or only keep them
 PICK = "query.pick"  # select alone, at the site
 ASSIGN = "query.assign"  # these of your samples are to be labelled
+AGGREGATE = "query.aggregate"  # one question of an aggregate selection; under masks if it names a session
+SUM_KEYS = "query.keys"  # a session of secure sums begins: your public key
+SUM_SHARES = "query.shares"  # everyone's keys: your sealed shares for the others
+SUM_UNMASK = "query.unmask"  # these sites answered: what removes the masks of their sum
+SUM_CLOSE = "query.close"  # the session is over: forget its secrets
 
 
 def pack(

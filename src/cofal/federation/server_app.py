@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from cofal.config import Config, parse
 from cofal.data.imageset import ImageSet
 from cofal.federation.fleet import Fleet
+from cofal.federation.phases.aggregating import check_sites
 from cofal.federation.phases.embedding import gather
 from cofal.federation.phases.pretrain import pretrain
 from cofal.federation.phases.selecting import assign, select_step, site_budgets, tracks
@@ -39,6 +40,7 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
         fleet.count_on(read_json(run.info).get("traffic", {}))
     run.note(sites={name: member.samples for name, member in fleet.members.items()})
     budgets = site_budgets(config, fleet)  # before the long phase: a budget that cannot be met is told at once
+    check_sites(fleet, secure=config.selection.secure_sums)
     encoder = pretrain(fleet, config, run, test)
     run.note(traffic=fleet.counted())
     shared = gather(fleet, config, run, encoder)

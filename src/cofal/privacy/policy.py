@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -36,6 +37,17 @@ INCLUDES = {
 }
 
 
+class CountNoise(BaseModel):
+    """Noise on the counts of aggregate selections, and the privacy budget that ends them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mechanism: Literal["laplace", "gaussian"] = Field(default="laplace", description="discrete, on whole numbers")
+    parameter: float = Field(gt=0, le=10_000, description="scale of laplace, standard deviation of gaussian")
+    epsilon: float = Field(gt=0, description="budget: no count is told that would exceed it")
+    delta: float = Field(default=1e-6, ge=0, lt=1)
+
+
 class Policy(BaseModel):
     """One site's rules. The defaults suit a deployment: models and aggregates, no embedding of a single sample."""
 
@@ -47,6 +59,7 @@ class Policy(BaseModel):
     )
     min_region: int = Field(default=5, ge=1, description="fewest samples whose aggregate may leave")
     reproducible_noise: bool = Field(default=False, description="may the server name the seed of the noise?")
+    count_noise: CountNoise | None = Field(default=None, description="noise on counts, and its privacy budget")
     max_releases: int = Field(default=1, ge=1, description="different noised versions of the embeddings that may leave")
 
     @model_validator(mode="after")

@@ -34,7 +34,8 @@ class Shared:
 def gather(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder) -> Shared:
     """Have every site embed with `encoder`, and keep what was shared in the server's folder for a later process."""
     share = sharing(config)
-    terms = {"digest": encoder.digest, "share": share, "epsilon": config.selection.epsilon, "seed": config.seed}
+    noise = {"epsilon": config.selection.epsilon, "mechanism": config.selection.mechanism, "seed": config.seed}
+    terms = {"digest": encoder.digest, "share": share, **noise}
     folder = run.server / "embeddings"
     index = folder / "index.json"
     if not (index.exists() and read_json(index)["terms"] == terms):

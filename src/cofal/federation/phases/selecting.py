@@ -10,9 +10,11 @@ from cofal.config import Config
 from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet
+from cofal.federation.phases.aggregating import Task, select_from_aggregates
 from cofal.federation.phases.embedding import Shared
 from cofal.federation.phases.pretrain import Encoder
 from cofal.files import read_json, write_json
+from cofal.privacy.perturbation import kept_cosine
 from cofal.rng import generator
 from cofal.rundir import RunDir
 from cofal.selection import select
@@ -68,27 +70,29 @@ def select_step(
     step: int,
     budgets: list[dict[str, int]],
 ) -> list[dict[str, Any]]:
-    """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read back."""
+    """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read back.
+
+    An aggregate selection's picks have no id: which samples they are stays at the sites.
+    """
     file = run.picks(track.name)
     record: dict[str, Any] = {"method": track.method, "coordination": track.coordination, "steps": []}
     if file.exists():
         record = read_json(file)
     done: list[dict[str, Any]] = record["steps"]
     if len(done) <= step:
-        asked = {
-            name: [pick["id"] for each in done for pick in each["picks"] if pick["client"] == name]
-            for name in fleet.names
-        }
+        earlier = [pick for each in done for pick in each["picks"]]
+        asked = {name: [pick.get("id", "") for pick in earlier if pick["client"] == name] for name in fleet.names}
         wanted = {name: budgets[step][name] - len(asked[name]) for name in fleet.names}
         seed = int(generator(config.seed, "select", config.selection.budgets[step]).integers(2**31))
         clock = time.monotonic()
         fleet.phase = f"select {track.name}"
-        if track.coordination == "central":
-            chosen = _central(config, fleet, shared, track.method, asked, wanted, seed)
+        if track.coordination == "aggregate":
+            picks = _aggregate(config, fleet, encoder, shared, track, asked, wanted, seed)
+        elif track.coordination == "central":
+            picks = _central(config, fleet, shared, track.method, asked, wanted, seed)
         else:
-            chosen = _per_client(config, fleet, encoder, track.method, asked, wanted, seed)
-        first = sum(len(each["picks"]) for each in done)
-        picks = [{"rank": first + number, "client": name, "id": sample} for number, (name, sample) in enumerate(chosen)]
+            picks = _per_client(config, fleet, encoder, track.method, asked, wanted, seed)
+        picks = [{"rank": rank, **pick} for rank, pick in enumerate(picks, start=len(earlier))]
         done.append({"budget": config.selection.budgets[step], "picks": picks, "seconds": time.monotonic() - clock})
         write_json(file, record)
     return [pick for each in done[: step + 1] for pick in each["picks"]]
@@ -100,6 +104,15 @@ def _params(config: Config, method: str) -> dict[str, Any]:
     return {"lengthscale": config.selection.lengthscale} if method == "maxherding" else {}
 
 
+def _noise(config: Config, shared: Shared, method: str) -> dict[str, Any]:
+    """What ProbCover has to know of the noise that the sites put on their embeddings."""
+    chosen = config.selection
+    if method != "probcover" or shared.share != "perturbed":
+        return {}
+    kept = kept_cosine(chosen.epsilon, shared.dimension, chosen.mechanism)
+    return {"kept_cosine": kept, "correct_radius": chosen.correct_radius}
+
+
 def _central(
     config: Config,
     fleet: Fleet,
@@ -108,7 +121,7 @@ def _central(
     asked: dict[str, list[str]],
     wanted: dict[str, int],
     seed: int,
-) -> list[tuple[str, str]]:
+) -> list[dict[str, Any]]:
     """The server picks over the union of what the sites shared."""
     picks = select(
         [shared.embeddings[name] for name in fleet.names],
@@ -118,8 +131,10 @@ def _central(
         labeled=[shared.positions(name, [*shared.known[name], *asked[name]]) for name in fleet.names],
         seed=seed,
         **_params(config, method),
+        **_noise(config, shared, method),
     )
-    return [(fleet.names[client], shared.ids[fleet.names[client]][row]) for client, row in picks.order]
+    names = fleet.names
+    return [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
 
 
 def _per_client(
@@ -130,7 +145,7 @@ def _per_client(
     asked: dict[str, list[str]],
     wanted: dict[str, int],
     seed: int,
-) -> list[tuple[str, str]]:
+) -> list[dict[str, Any]]:
     """Every site picks alone; the first picks of all sites come before the second ones."""
     told = {"digest": encoder.digest, "method": method, "seed": seed, "params": m.to_json(_params(config, method))}
     contents = {
@@ -141,11 +156,32 @@ def _per_client(
     replies = fleet.ask(m.PICK, contents)
     lists = {name: list(m.config_of(reply)["ids"]) for name, reply in replies.items()}
     longest = max(map(len, lists.values()), default=0)
-    return [(name, ids[rank]) for rank in range(longest) for name, ids in lists.items() if rank < len(ids)]
+    return [
+        {"client": name, "id": ids[rank]} for rank in range(longest) for name, ids in lists.items() if rank < len(ids)
+    ]
+
+
+def _aggregate(
+    config: Config,
+    fleet: Fleet,
+    encoder: Encoder,
+    shared: Shared,
+    track: Track,
+    asked: dict[str, list[str]],
+    wanted: dict[str, int],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """The server coordinates from centroids, counts and distances; the sites know which samples were picked."""
+    task = Task(encoder.digest, track.name, track.method, {name: len(ids) for name, ids in asked.items()}, wanted)
+    params = {**_params(config, track.method), "min_region": config.selection.min_region}
+    sites = select_from_aggregates(fleet, task, shared.dimension, seed, params, secure=config.selection.secure_sums)
+    return [{"client": name} for name in sites]
 
 
 def assign(fleet: Fleet, track: str, picks: list[dict[str, Any]]) -> None:
-    """Tell every site its own picks, and nothing of the others'."""
+    """Tell every site its own picks, and nothing of the others'. After an aggregate selection the sites know them."""
+    if any("id" not in pick for pick in picks):
+        return
     fleet.phase = "assign"
     own = {name: [pick["id"] for pick in picks if pick["client"] == name] for name in fleet.names}
     fleet.ask(m.ASSIGN, {name: m.pack(config={"track": track, "ids": ids}) for name, ids in own.items()})

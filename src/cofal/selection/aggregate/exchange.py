@@ -70,10 +70,13 @@ class Method:
     coordinate: (Consortium, Generator of random numbers, **params) -> Coordinator. Its last question settles the picks:
     every holder sets `picked`, in the order in which the coordinator's list names that client.
     answer: (Holder, kind, arrays, numbers) -> Arrays.
+    counts: which arrays of an answer are counts of samples; True if every sample is in one of the groups counted, False
+    if it may be in several. Noise on counts is charged by it.
     """
 
     coordinate: Callable[..., Coordinator]
     answer: Callable[[Holder, str, Mapping[str, np.ndarray], Mapping[str, float]], Arrays]
+    counts: Mapping[str, bool] = field(default_factory=dict)
 
 
 def fraction_bits(samples: int) -> int:

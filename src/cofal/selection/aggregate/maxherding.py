@@ -247,4 +247,4 @@ def _distinct(candidates: np.ndarray) -> np.ndarray:
     return candidates[kept]
 
 
-MAXHERDING = Method(coordinate, answer)
+MAXHERDING = Method(coordinate, answer, {"counts": True})

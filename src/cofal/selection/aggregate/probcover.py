@@ -216,4 +216,4 @@ def _square(triangle: np.ndarray) -> np.ndarray:
     return square + square.T
 
 
-PROBCOVER = Method(coordinate, answer)
+PROBCOVER = Method(coordinate, answer, {"gains": False, "overlaps": False})

@@ -106,4 +106,4 @@ def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray)
     return np.array(picked + rest[np.lexsort((rest, squares[rest]))][:wanted].tolist(), np.int64)
 
 
-TYPICLUST = Method(coordinate, answer)
+TYPICLUST = Method(coordinate, answer, {"counts": True, "labeled": True})

@@ -1,0 +1,100 @@
+"""A site's half of an aggregate selection: answers from its own embeddings, and its picks, which stay at the site."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.federation.site import Site
+from cofal.privacy.accountant import Accountant
+from cofal.privacy.counting_noise import noisy
+from cofal.privacy.private_files import settle
+from cofal.privacy.secure_sum import Session, masks
+from cofal.selection.aggregate.exchange import Arrays, Holder
+from cofal.selection.aggregate.select import aggregate_method
+from cofal.selection.pool import Pool
+
+
+def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> Arrays:
+    """The arrays that answer one question; after the last one the site's list of the track holds its new picks.
+
+    Everything is derived from the question and from files, so that the same question twice, or to another process of
+    this site, has the same effect: of the track's list only the first `asked` samples count.
+    """
+    least = site.settings.policy.min_region
+    numbers = {"min_region": least, **json.loads(str(config["numbers"]))}
+    if not numbers["min_region"] >= least:
+        raise UserError(
+            f"the server asks about groups of {numbers['min_region']} samples, site {site.name} tells nothing of fewer "
+            f"than {least}; raise selection.min_region, or lower policy.min_region at the site"
+        )
+    track = str(config["track"])
+    before = site.asked(track)[: int(config["asked"])]
+    holder = _holder(site, str(config["digest"]), before)
+    holder.picked = None
+    answer = aggregate_method(str(config["method"])).answer(holder, str(config["kind"]), arrays, numbers)
+    if holder.picked is not None:
+        if len(holder.picked) != int(config["budget"]):
+            raise UserError(
+                f"the selection settled {len(holder.picked)} picks at site {site.name}, not {config['budget']}"
+            )
+        site.ask(track, [*before, *(site.train.ids[row] for row in holder.picked)])
+    return _noised(site, answer, arrays, config)
+
+
+def session(site: Site, config: Mapping[str, Any]) -> Session:
+    """This site's side of the session of secure sums that the request names."""
+    return Session.start(site.folder, str(config["session"]), site.name)
+
+
+def _noised(site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> Arrays:
+    """The answer with the policy's noise on its counts, charged to the site's privacy budget before it leaves.
+
+    The noise is drawn from a secret of the site and the question: the same question again gets the same noise, which
+    no repetition can average away, and costs nothing more.
+    """
+    noise = site.settings.policy.count_noise
+    counted = {
+        name: partition for name, partition in aggregate_method(str(config["method"])).counts.items() if name in answer
+    }
+    if noise is None or not counted:
+        return answer
+    question = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
+    question.update(b"".join(name.encode() + np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
+    # In a partition a sample is in one group; balls overlap, and it may be in all of them.
+    times = sum(1 if partition else answer[name].size for name, partition in counted.items())
+    budget = Accountant(site.folder / "privacy" / "spent.json", epsilon=noise.epsilon, delta=noise.delta)
+    budget.spend(noise.mechanism, noise.parameter, times, answer=question.hexdigest())
+    secret = bytes.fromhex(settle(site.folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
+    calls = itertools.count()
+
+    def draw(size: int) -> bytes:
+        return masks.stream(masks.derive(secret, "counts", question.digest(), next(calls)), size).tobytes()
+
+    return {
+        name: noisy(array, noise.mechanism, noise.parameter, draw) if name in counted else array
+        for name, array in answer.items()
+    }
+
+
+# What each site computed for the question before; only the latest, since a selection asks one thing after the other.
+_kept: WeakKeyDictionary[Site, tuple[tuple[str, tuple[str, ...]], Holder]] = WeakKeyDictionary()
+
+
+def _holder(site: Site, digest: str, before: list[str]) -> Holder:
+    """The site's rows and which of them are taken; the same object while the questions are of the same samples."""
+    key = (digest, tuple(before))
+    if site not in _kept or _kept[site][0] != key:
+        rows = Pool([site.embeddings(digest)]).tile(0, len(site.train.ids)).numpy()  # unit rows, as in cofal.select
+        taken = np.zeros(len(rows), dtype=bool)
+        taken[site.positions([*site.settings.known_labels, *before])] = True
+        _kept[site] = (key, Holder(rows, taken))
+    return _kept[site][1]

@@ -1,0 +1,173 @@
+"""Aggregate selection over messages: the picks of cofal.select, nothing of a single sample on the wire, masked sums."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+import cofal
+from cofal.config import load
+from cofal.errors import UserError
+from cofal.federation import embedded
+from cofal.federation import messages as m
+from cofal.federation.client_app import app
+from cofal.federation.embedded import run_embedded
+from cofal.federation.grid import InProcessGrid
+from cofal.federation.site import open_site
+from cofal.files import read_json
+from cofal.rng import generator
+from small_run import SMALL
+
+METHODS = ("maxherding", "probcover", "typiclust")
+# 83 samples a site: a number that no dimension of a model, a class list or an embedding (64) has by chance.
+AGGREGATE = [
+    *SMALL,
+    "data.limit=249",
+    "pretrain.rounds=1",
+    "train.rounds=1",
+    f'selection.methods=["{METHODS[0]}", "{METHODS[1]}", "{METHODS[2]}"]',
+    'selection.coordination=["aggregate"]',
+]
+SAMPLES = 83
+
+
+class Recorded(InProcessGrid):
+    """Keeps every question and answer; `lost` are (message type, node) whose reply is lost once."""
+
+    transcript: ClassVar[list] = []
+    lost: ClassVar[set] = set()
+
+    def send_and_receive(self, messages, *, timeout=None):
+        outgoing = list(messages)
+        replies = list(super().send_and_receive(outgoing, timeout=timeout))
+        kept = []
+        for message, reply in zip(outgoing, replies, strict=True):
+            kind, node = message.metadata.message_type, message.metadata.dst_node_id
+            Recorded.transcript.append((kind, node, message.content, None if reply.has_error() else reply.content))
+            if (kind, node) in self.lost and (kind != m.AGGREGATE or "session" in m.config_of(message.content)):
+                self.lost.discard((kind, node))
+            else:
+                kept.append(reply)
+        return kept
+
+
+def run_recorded(folder, cache, *overrides, lost=()):
+    """A finished run with the messages that crossed the line."""
+    Recorded.transcript, Recorded.lost = [], set(lost)
+    original, embedded.InProcessGrid = embedded.InProcessGrid, Recorded
+    try:
+        run = run_embedded(load("digits", [*AGGREGATE, *overrides]), folder, cache)
+    finally:
+        embedded.InProcessGrid = original
+    return run, Recorded.transcript
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, cache):
+    return run_recorded(tmp_path_factory.mktemp("aggregate") / "run", cache)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory, cache):
+    return run_recorded(tmp_path_factory.mktemp("masked") / "run", cache, "selection.secure_sums=true")
+
+
+def asked_at(run):
+    return {
+        (site.name, file.stem): read_json(file)
+        for site in (open_site(run.sites / f"site-{k}") for k in range(3))
+        for file in sorted((site.folder / "asked").glob("*.json"))
+    }
+
+
+def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
+    run, _ = finished
+    sites = [open_site(run.sites / f"site-{k}") for k in range(3)]
+    embeddings = [np.array(site.embeddings(read_json(run.info)["encoder"])) for site in sites]
+    found = asked_at(run)
+    for method in METHODS:
+        params = {"delta": "auto"} if method == "probcover" else {}
+        taken = [[], [], []]
+        for budget in (6, 12):
+            seed = int(generator(0, "select", budget).integers(2**31))
+            chosen = cofal.select(
+                embeddings, [2, 2, 2], method=method, coordination="aggregate", labeled=taken, seed=seed, **params
+            )
+            taken = [[*old, *new.tolist()] for old, new in zip(taken, chosen.indices)]
+        for site, rows in zip(sites, taken):
+            assert found[site.name, f"{method}-aggregate"] == [site.train.ids[row] for row in rows]
+        steps = read_json(run.picks(f"{method}-aggregate"))["steps"]
+        order = [pick["client"] for step in steps for pick in step["picks"]]
+        assert [order.count(site.name) for site in sites] == [4, 4, 4]
+
+
+def rows_of(array, dimensions):
+    """The rows of an array that could be embeddings, at unit length."""
+    if array.ndim != 2 or array.shape[1] != dimensions:
+        return np.empty((0, dimensions))
+    rows = array.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(lengths == 0, 1, lengths))[lengths[:, 0] > 0]
+
+
+@pytest.mark.parametrize("which", ["finished", "masked"])
+def test_the_transcript_holds_no_embedding_and_no_list_of_samples(which, request):
+    run, transcript = request.getfixturevalue(which)
+    sites = {k + 2: open_site(run.sites / f"site-{k}") for k in range(3)}
+    digest = read_json(run.info)["encoder"]
+    ids = {sample for site in sites.values() for sample in site.train.ids}
+    assert {len(site.train.ids) for site in sites.values()} == {SAMPLES}
+    asked = set()
+    for kind, node, _, reply in transcript:
+        assert reply is not None
+        asked.add(kind)
+        own = np.array(sites[node].embeddings(digest)) if sites[node].has_embeddings(digest) else np.empty((0, 64))
+        for name, array in m.arrays_of(reply).items():
+            assert SAMPLES not in array.shape, (kind, name, array.shape)
+            if kind != "train":  # weights are of the same width as embeddings
+                for row in rows_of(array, own.shape[1]):
+                    assert np.linalg.norm(own - row, axis=1).min() > 1e-3, (kind, name)
+        for record in reply.config_records.values():
+            for key, value in record.items():
+                if isinstance(value, list):
+                    assert len(value) < SAMPLES / 2, (kind, key)
+                    assert not ids.intersection(map(str, value)), (kind, key)
+                else:
+                    assert not any(sample in str(value).split() for sample in ids), (kind, key)
+    assert m.AGGREGATE in asked
+    assert m.PICK not in asked
+
+
+def test_sums_under_masks_give_the_same_picks(finished, masked):
+    assert asked_at(finished[0]) == asked_at(masked[0])
+    kinds = {kind for kind, *_ in masked[1]}
+    assert {m.SUM_KEYS, m.SUM_SHARES, m.SUM_UNMASK, m.SUM_CLOSE} <= kinds
+    sums = [m.arrays_of(reply) for kind, _, told, reply in masked[1] if "session" in m.config_of(told)]
+    opened = [arrays for arrays in sums if arrays]
+    assert opened
+    assert all(set(arrays) == {"masked"} and arrays["masked"].dtype == np.uint64 for arrays in opened)
+    assert not list(masked[0].sites.glob("*/secure-sums/*/secret.json"))  # forgotten at the end
+
+
+@pytest.mark.parametrize("kind", ["query.aggregate", "query.unmask"])
+def test_a_site_lost_within_a_sum_does_not_stop_the_selection(tmp_path, cache, kind):
+    run, _ = run_recorded(tmp_path / "run", cache, "selection.secure_sums=true", lost=[(kind, 3)])
+    assert not Recorded.lost
+    assert all(len(ids) == 4 for ids in asked_at(run).values())
+
+
+def test_two_sites_cannot_sum_in_secret(tmp_path, cache):
+    with pytest.raises(UserError, match="at least 3 sites"):
+        run_recorded(tmp_path / "run", cache, "selection.secure_sums=true", "clients.count=2")
+
+
+def test_a_site_tells_nothing_of_smaller_groups_than_its_policy_says(finished):
+    run, transcript = finished
+    told = next(told for kind, _, told, _ in transcript if kind == m.AGGREGATE)
+    numbers = '{"min_region": 1}'
+    content = m.pack(arrays=m.arrays_of(told), config={**m.config_of(told), "numbers": numbers})
+    grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
+    (reply,) = grid.send_and_receive([Message(content, dst_node_id=2, message_type=m.AGGREGATE)])
+    assert reply.error.code == m.REFUSED
+    assert "fewer than 5" in reply.error.reason
