@@ -19,7 +19,7 @@ from cofal.federation.site import SiteSettings, create_site, open_site
 from cofal.files import read_json, write_json
 from cofal.learning.state import encoder_digest, state_to_arrays
 from cofal.privacy.ledger import FILE, read_ledger
-from cofal.privacy.policy import Kind, Policy
+from cofal.privacy.policy import ALWAYS, Kind, Policy
 from cofal.report.egress import egress
 from cofal.report.facts import Facts
 from cofal.rng import torch_generator
@@ -239,19 +239,27 @@ FAST = ("train.rounds=2", "pretrain.rounds=1", "selection.budgets=[6]")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "allow", "min_epsilon"),
+    ("overrides", "allowed", "min_epsilon"),
     [
-        ((), [Kind.RAW, Kind.MODEL], 0.0),
-        (("selection.epsilon=0.6",), [Kind.PERTURBED, Kind.MODEL], 0.6),
-        (('selection.coordination=["per-client"]',), [Kind.IDS, Kind.MODEL], 0.0),
-        (('selection.methods=["random"]',), [Kind.IDS, Kind.MODEL], 0.0),
+        ((), set(Kind), 0.0),
+        (("selection.epsilon=0.6",), {Kind.PERTURBED, Kind.IDS, Kind.MODEL}, 0.6),
+        (('selection.coordination=["per-client"]',), {Kind.IDS, Kind.MODEL}, 0.0),
+        (('selection.methods=["random"]',), {Kind.IDS, Kind.MODEL}, 0.0),
+        (
+            ('selection.coordination=["aggregate"]', 'selection.methods=["maxherding"]'),
+            {Kind.AGGREGATE, Kind.SECURE_SUM, Kind.MODEL},
+            0.0,
+        ),
     ],
 )
-def test_a_simulated_site_allows_what_its_run_needs_and_no_more(small, tmp_path, cache, overrides, allow, min_epsilon):
+def test_a_simulated_site_allows_what_its_run_needs_and_no_more(
+    small, tmp_path, cache, overrides, allowed, min_epsilon
+):
     run = RunDir(tmp_path / "run")
     prepare(small(*overrides), run, cache)
     policy = open_site(run.sites / "site-0").settings.policy
-    assert (policy.allow, policy.min_epsilon, policy.reproducible_noise) == (allow, min_epsilon, True)
+    assert policy.allowed == allowed | ALWAYS
+    assert (policy.min_epsilon, policy.reproducible_noise) == (min_epsilon, True)
 
 
 def test_the_sites_ledgers_and_the_server_s_count_are_one_account(small, tmp_path, cache):
