@@ -1,0 +1,122 @@
+"""Federated k-means: against pooled k-means from the same seeds, silence about small clusters, empty clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cofal.selection.aggregate.cells import cells
+from cofal.selection.aggregate.exchange import Consortium, Holder, total
+from cofal.selection.aggregate.kmeans import answer_kmeans, federated_kmeans, seeds
+
+
+def parts_of(seed, sizes, d=8, groups=12, spread=0.4):
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(groups, d))
+    parts = []
+    for size in sizes:
+        x = centers[rng.integers(groups, size=size)] + spread * rng.normal(size=(size, d))
+        parts.append((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
+    return parts
+
+
+def federated(parts, k, *, min_region, iterations, seed=0):
+    """The clusters found, and each round trip's centres and totals."""
+    holders = [Holder(x, np.zeros(len(x), bool)) for x in parts]
+    known = Consortium([len(x) for x in parts], [0] * len(parts), [1] * len(parts), parts[0].shape[1])
+    talk = federated_kmeans(known, k, np.random.default_rng(seed), min_region=min_region, iterations=iterations)
+    trips, sent = [], None
+    while True:
+        try:
+            question = talk.send(sent)
+        except StopIteration as done:
+            return done.value, trips
+        answers = [answer_kmeans(holder, question.kind, question.arrays, question.numbers) for holder in holders]
+        sent = total(answers) if question.summed else answers
+        trips.append((question, answers, sent))
+
+
+def lloyd(x, centers, updates):
+    centers = centers.astype(np.float64)
+    for _ in range(updates):
+        labels = ((x[:, None] - centers) ** 2).sum(2).argmin(1)
+        centers = np.array([x[labels == c].mean(0) if (labels == c).any() else centers[c] for c in range(len(centers))])
+    return centers
+
+
+def inertia(x, centers):
+    return ((x[:, None].astype(np.float64) - centers) ** 2).sum(2).min(1).sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_silence_it_is_lloyds_algorithm_on_the_pooled_rows(seed):
+    parts = parts_of(seed, (150, 90, 60))
+    found, trips = federated(parts, 10, min_region=1, iterations=12)
+    sums = [trip for trip in trips if trip[0].kind == "sums"]
+    assert all((trip[2]["counts"] > 0).all() for trip in sums)  # the plain Lloyd below knows no empty clusters
+    expected = lloyd(np.concatenate(parts).astype(np.float64), sums[0][0].arrays["centers"], len(sums))
+    np.testing.assert_allclose(found.centers, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("min_region", [1, 5])
+def test_the_objective_is_that_of_pooled_kmeans_from_the_same_seeds(min_region):
+    for seed in range(5):
+        parts = parts_of(seed, (300, 300, 300, 300))
+        found, trips = federated(parts, 12, min_region=min_region, iterations=15, seed=seed)
+        pooled = np.concatenate(parts)
+        start = next(trip[0].arrays["centers"] for trip in trips if trip[0].kind == "sums")
+        converged = inertia(pooled, lloyd(pooled.astype(np.float64), start, 60))
+        assert inertia(pooled, found.centers) <= 1.01 * converged
+
+
+def test_small_clusters_of_a_client_leave_no_trace():
+    parts = parts_of(3, (40, 33, 3))
+    _, trips = federated(parts, 12, min_region=5, iterations=6)
+    silent = 0
+    for question, answers, _ in trips:
+        for answer in answers:
+            counts = answer["counts"]
+            if question.kind == "cells":
+                assert (counts >= 5).all()
+            else:
+                assert ((counts == 0) | (counts >= 5)).all()
+                assert not answer["sums"][counts == 0].any()
+                silent += int((counts == 0).sum())
+    assert silent > 0
+    assert len(trips[0][1][2]["means"]) == 0  # three rows are no cell
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(0, 60), most=st.integers(0, 20), min_region=st.integers(1, 9))
+def test_cells_hold_every_row_and_none_is_small(seed, size, most, min_region):
+    rows = parts_of(seed, (size,), d=3)[0]
+    rows = np.concatenate([rows, rows[: size // 2]])  # copies
+    means, counts = cells(Holder(rows, np.zeros(len(rows), bool)), most, min_region, seed)
+    assert len(means) == len(counts) <= most
+    if len(rows) >= min_region and most:
+        assert counts.sum() == len(rows)
+        assert counts.min() >= min_region
+        np.testing.assert_allclose((means * counts[:, None]).sum(0), rows.astype(np.float64).sum(0), atol=1e-5)
+    else:
+        assert len(counts) == 0
+
+
+def test_an_empty_cluster_is_put_where_the_centres_serve_worst():
+    """Two clients keep silent about everything near one seed: the next question has moved it."""
+    parts = parts_of(1, (60, 60), groups=5, spread=0.1)
+    _, trips = federated(parts, 14, min_region=8, iterations=5)
+    asked = [trip for trip in trips if trip[0].kind == "sums"]
+    empty = np.flatnonzero(asked[0][2]["counts"] == 0)
+    assert len(empty) > 0
+    before, after = asked[0][0].arrays["centers"][empty], asked[1][0].arrays["centers"][empty]
+    assert (before != after).any()
+    assert all(np.isfinite(trip[0].arrays["centers"]).all() for trip in asked)
+
+
+def test_seeds_exist_however_many_cells_are_copies():
+    cells_given = np.repeat(np.eye(3), [4, 1, 1], axis=0)
+    found = seeds(cells_given, np.ones(6), 6, np.random.default_rng(0))
+    assert found.shape == (6, 3)
+    assert np.isfinite(found).all()

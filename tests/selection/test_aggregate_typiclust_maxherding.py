@@ -1,0 +1,213 @@
+"""FederatedTypiClust and FederatedMaxHerding: exact budgets, what leaves a client, purity of answers, and quality."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cofal
+from cofal.errors import UserError
+from cofal.selection.aggregate.exchange import Consortium, Holder, run
+from cofal.selection.aggregate.herding import NONE, Herd
+from cofal.selection.aggregate.kmeans import Clusters
+from cofal.selection.aggregate.maxherding import MAXHERDING
+from cofal.selection.aggregate.typiclust import TYPICLUST, assign
+
+METHODS = {"typiclust": TYPICLUST, "maxherding": MAXHERDING}
+both = pytest.mark.parametrize("name", list(METHODS))
+
+
+def parts_of(seed, sizes, d=8, groups=12, spread=0.4):
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(groups, d))
+    parts = []
+    for size in sizes:
+        x = centers[rng.integers(groups, size=size)] + spread * rng.normal(size=(size, d))
+        parts.append((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
+    return parts
+
+
+def choose(name, parts, budgets, labeled=None, seed=0, answer=None, **params):
+    """((client, position) in picked order, cost); budgets, repeats and labelled samples are checked here."""
+    method = METHODS[name]
+    holders = []
+    for client, rows in enumerate(parts):
+        taken = np.zeros(len(rows), dtype=bool)
+        taken[[] if labeled is None else labeled[client]] = True
+        holders.append(Holder(rows, taken))
+    known = Consortium([len(p) for p in parts], [int(h.taken.sum()) for h in holders], list(budgets), parts[0].shape[1])
+    talk = method.coordinate(known, np.random.default_rng(seed), **params)
+    clients, cost = run(talk, holders, answer or method.answer)
+    picked = [[] if holder.picked is None else holder.picked.tolist() for holder in holders]
+    for client, holder in enumerate(holders):
+        assert clients.count(client) == len(picked[client]) == budgets[client]
+        assert len(set(picked[client])) == len(picked[client])
+        assert not holder.taken[picked[client]].any()
+    turns = [iter(positions) for positions in picked]
+    return [(client, next(turns[client])) for client in clients], cost
+
+
+@st.composite
+def problems(draw):
+    """Clients of any size, some empty or tiny, spread or copies, labelled samples, budgets up to all that is free."""
+    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 0))
+    spread = draw(st.sampled_from([0.0, 0.3, 2.0]))  # 0: nothing but copies
+    parts = parts_of(draw(st.integers(0, 10**6)), sizes, d=draw(st.integers(2, 6)), groups=3, spread=spread)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    labeled = [np.flatnonzero(rng.random(size) < draw(st.sampled_from([0, 0.3]))) for size in sizes]
+    share = draw(st.sampled_from([0.2, 1.0]))
+    budgets = [int(rng.integers(0, int(share * (size - len(had))) + 1)) for size, had in zip(sizes, labeled)]
+    return parts, budgets, labeled
+
+
+@both
+@settings(max_examples=30, deadline=None)
+@given(problem=problems(), min_region=st.sampled_from([1, 5, 1000]))
+def test_every_budget_is_met_exactly(name, problem, min_region):
+    parts, budgets, labeled = problem
+    choose(name, parts, budgets, labeled, min_region=min_region)
+
+
+@both
+def test_no_answer_grows_with_the_samples_or_holds_one(name):
+    shapes = []
+    for size in (400, 800):
+        parts, seen = parts_of(2, (size, size)), []
+
+        def answer(holder, kind, arrays, numbers, seen=seen, size=size):
+            found = METHODS[name].answer(holder, kind, arrays, numbers)
+            for array in found.values():
+                assert size not in array.shape, kind
+                if array.ndim == 2 and array.shape[1] == holder.rows.shape[1] and array.dtype == np.float16:
+                    cosines = array.astype(np.float32) @ holder.rows.T
+                    assert np.linalg.norm(array[:, None].astype(np.float32) - holder.rows, axis=2).min() > 1e-3
+                    assert cosines.max() < 1 - 1e-4
+            seen.append((kind, {key: array.shape for key, array in found.items()}))
+            return found
+
+        choose(name, parts, (6, 6), answer=answer)
+        shapes.append([shape for kind, shape in seen if kind in ("sums", "nearest", "settle")])
+    if name == "typiclust":
+        assert {str(shape) for shape in shapes[0]} == {str(shape) for shape in shapes[1]}
+
+
+@both
+def test_shuffling_a_clients_samples_changes_nothing(name):
+    parts, labeled = parts_of(3, (120, 80, 60)), [np.array([3, 50]), np.array([], int), np.array([7])]
+    inner = [np.random.default_rng(4).permutation(len(x)) for x in parts]
+    order, _ = choose(name, parts, (9, 6, 4), labeled)
+    moved = [np.flatnonzero(np.isin(turn, had)) for turn, had in zip(inner, labeled)]
+    again, _ = choose(name, [x[turn] for x, turn in zip(parts, inner)], (9, 6, 4), moved)
+    assert order == [(client, int(inner[client][position])) for client, position in again]
+
+
+@both
+def test_answers_need_no_memory(name):
+    def fresh(holder, kind, arrays, numbers):
+        other = Holder(holder.rows, holder.taken)
+        found = METHODS[name].answer(other, kind, arrays, numbers)
+        holder.picked = other.picked
+        return found
+
+    parts = parts_of(5, (150, 100))
+    assert choose(name, parts, (14, 9), answer=fresh)[0] == choose(name, parts, (14, 9))[0]
+
+
+@pytest.mark.parametrize("iterations", [2, 4, 15])
+def test_typiclust_takes_iterations_plus_two_round_trips_at_most(iterations):
+    _, cost = choose("typiclust", parts_of(6, (200, 200)), (15, 15), iterations=iterations)
+    assert cost.rounds <= iterations + 2
+
+
+def test_round_trips_of_maxherding_hardly_grow_with_the_budget():
+    parts = parts_of(7, (500, 500), spread=1.0)
+    few, many = (choose("maxherding", parts, (b, b))[1].rounds for b in (5, 80))
+    assert few <= 8
+    assert many - few <= 4
+
+
+def test_maxherding_keeps_silent_where_few_samples_would_speak():
+    parts, silent = parts_of(8, (60, 60), spread=0.2), 0
+
+    def answer(holder, kind, arrays, numbers):
+        nonlocal silent
+        found = MAXHERDING.answer(holder, kind, arrays, numbers)
+        if kind == "cells":
+            assert (found["counts"] >= 5).all()
+        if kind == "shift":
+            x, c = holder.rows.astype(np.float64), arrays["candidates"].astype(np.float64)
+            weights = np.minimum(1, np.exp(numbers["sharpness"] * (x @ c.T - 1)))
+            worth = weights.sum(0) ** 2 / (weights**2).sum(0)
+            assert not found["sums"][worth < 4.99].any()
+            silent += int((worth < 4.99).sum())
+        return found
+
+    choose("maxherding", parts, (5, 5), answer=answer, lengthscale=0.4)
+    assert silent > 0
+
+
+def test_picks_go_to_clusters_with_the_fewest_labels_then_to_the_largest():
+    clusters = Clusters(np.zeros((4, 2), np.float32), np.array([30, 50, 40, 3]), np.array([0, 1, 0, 0]))
+    distances = np.array(
+        [[[0.1, 0.4], [0.2, 0.3], [0.5, np.inf], [0.1, 0.1]], [[0.3, 0.5], [0.1, 0.6], [0.2, 0.9], [0.3, 0.3]]]
+    )
+    turns = assign(clusters, distances, [3, 3])
+    assert [cluster for _, cluster in turns] == [2, 0, 1, 2, 0, 1]
+    assert [client for client, _ in turns] == [1, 0, 1, 0, 1, 0]
+
+
+def test_the_herds_gains_stay_those_of_a_fresh_count():
+    rng = np.random.default_rng(9)
+    c, landmarks = parts_of(9, (30, 50))
+    offers = -np.sort(-rng.uniform(0.5, 1, size=(2, 30, 2)).astype(np.float32), axis=2)
+    weights = rng.integers(5, 20, size=50)
+    herd = Herd(c, landmarks, weights, offers, [9, 12], 1.0)
+    best, used = np.zeros(50), np.zeros((2, 30), int)
+    left = [9, 12]
+    for _ in range(21):
+        padded = np.concatenate([offers, np.full((2, 30, 1), NONE)], axis=2)
+        heads = np.array([[padded[k, j, used[k, j]] if left[k] else NONE for j in range(30)] for k in range(2)])
+        values = np.exp(-2 + 2 * heads.max(0) * (landmarks.astype(np.float64) @ c.T))
+        gains = np.where(heads.max(0) > NONE, weights @ np.maximum(values - best[:, None], 0), -np.inf)
+        client, candidate, cosine = herd.pick()
+        assert gains[candidate] >= gains.max() - 1e-3
+        assert client == heads[:, candidate].argmax()
+        assert cosine == pytest.approx(heads[client, candidate])
+        best = np.maximum(best, values[:, candidate])
+        used[client, candidate] += 1
+        left[client] -= 1
+    assert herd.left.sum() == 0
+
+
+@both
+def test_picks_on_digits_are_worth_more_than_those_of_clients_alone(name):
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    x = digits.data - digits.data.mean(0)
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    parts = [x[k::4] for k in range(4)]
+
+    def coverage(order):
+        picks = np.array([parts[client][position] for client, position in order])
+        return np.exp(-(2 - 2 * x @ picks.T).min(1)).mean()
+
+    order, _ = choose(name, parts, [5] * 4)
+    alone = cofal.select(parts, [5] * 4, name, "per-client").order
+    central = cofal.select(parts, [5] * 4, name).order
+    assert coverage(order) > coverage(alone) + 0.5 * (coverage(central) - coverage(alone))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("typiclust", {"iterations": 1}),
+        ("typiclust", {"min_region": 0}),
+        ("maxherding", {"min_region": 2.5}),
+        ("maxherding", {"lengthscale": -1.0}),
+        ("maxherding", {"shifts": -1}),
+    ],
+)
+def test_wrong_parameters_are_named(name, wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        choose(name, parts_of(0, (10, 10)), (1, 1), **wrong)
