@@ -1,0 +1,90 @@
+"""`cofal privacy`: what an attacker gets out of what leaves a client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cofal.cli import app
+
+privacy = typer.Typer(help="How well what leaves a client is protected, measured.", no_args_is_help=True)
+app.add_typer(privacy, name="privacy")
+
+
+@privacy.callback()
+def _group() -> None:
+    """Keeps `attack` a command of the group, though it is the only one."""
+
+
+@privacy.command("attack")
+def attack_command(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run of this machine.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. Default: privacy in the run's folder.")] = None,
+    epsilons: Annotated[str, typer.Option(help="Levels of noise to attack.")] = "0,0.1,0.3,0.6,1",
+    method: Annotated[
+        str, typer.Option(help="Selector: probcover, typiclust or maxherding, central and from aggregates.")
+    ] = "maxherding",
+    min_region: Annotated[int, typer.Option(min=1, help="Fewest samples behind anything an aggregate tells.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of the attacker's decoder.")] = 600,
+    most: Annotated[int, typer.Option(min=40, help="Images of all sites that take part; enough is enough.")] = 8000,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")] = False,
+) -> None:
+    """Attack what leaves the clients of a run: raw and noised embeddings, aggregates, nothing.
+
+    An attacker with the encoder and images of its own matches embeddings to images, tells who was in the data, and
+    rebuilds pictures. Writes attack.html (one page to read), attack.md, attack.json, leakage.png and pictures.png.
+
+    Example: cofal privacy attack demo --out attacks
+    """
+    import json
+    import shlex
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from cofal.privacy.attacks.page import HEADINGS, SHORT, cells, content, remarks, write_study
+    from cofal.privacy.attacks.scene import open_scene
+    from cofal.privacy.attacks.study import attack
+    from cofal.rundir import RunDir
+    from cofal.selection.aggregate.select import aggregate_method
+
+    levels = _levels(epsilons)
+    aggregate_method(method)
+    errors = Console(stderr=True)
+    with errors.status("opening the run") as status:
+        scene = open_scene(RunDir(run_dir), seed, most)
+        study = attack(scene, levels, method=method, min_region=min_region, steps=steps, seed=seed, told=status.update)
+    command = shlex.join(["cofal", *sys.argv[1:]])
+    files = write_study(study, out or run_dir / "privacy", command)
+    if json_:
+        typer.echo(json.dumps(content(study, command)))
+        return
+    table = Table(title=f"Attacks on {run_dir}", title_justify="left", padding=(0, 0), collapse_padding=True)
+    for number, heading in enumerate(SHORT):
+        table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in study.rows:
+        table.add_row(*cells(row))
+    Console().print(table)
+    typer.echo("; ".join(f"{short} = {long}" for short, long in zip(SHORT, HEADINGS) if short != long))
+    for remark in remarks(study):
+        typer.echo(f"* {remark}")
+    typer.echo(f"Written: {', '.join(str(file) for file in files)}")
+
+
+def _levels(text: str) -> list[float]:
+    from cofal.errors import UserError
+    from cofal.privacy.perturbation import noise_scale
+
+    try:
+        found = sorted({float(part) for part in text.split(",") if part.strip()})
+    except ValueError:
+        raise UserError(f"--epsilons {text} is not a list of numbers; write e.g. --epsilons 0,0.3,0.6") from None
+    if not found:
+        raise UserError(f"--epsilons {text!r} names no level; write e.g. --epsilons 0,0.3,0.6")
+    for epsilon in found:
+        noise_scale(epsilon)
+    return found

@@ -1,0 +1,79 @@
+"""The ways to share that are compared, and the accuracy that each leaves to the labels picked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cofal.evaluation.curves import mean_height
+from cofal.learning.head import build_head, predict_proba, train_head
+from cofal.privacy.attacks.scene import Scene
+from cofal.rng import torch_generator
+from cofal.selection import select
+from cofal.selection.shares import divide
+
+REPEATS = 5  # draws of noise, and heads, over which accuracy is averaged
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to share: its name for people, and its parameters."""
+
+    name: str
+    kind: str  # noise | aggregate | nothing
+    epsilon: float = 0.0
+    mechanism: str = "tangent"
+
+
+def levels(epsilons: list[float]) -> list[Level]:
+    """Raw embeddings, both kinds of noise, aggregates, and nothing at all."""
+    noised = [epsilon for epsilon in epsilons if epsilon > 0]
+    return [
+        *([Level("raw", "noise")] if 0.0 in epsilons else []),
+        *(Level(f"{m} {e:g}", "noise", e, m) for e in noised for m in ("tangent", "vmf")),
+        Level("aggregates", "aggregate"),
+        Level("nothing", "nothing"),
+    ]
+
+
+def accuracy(scene: Scene, level: Level, method: str, min_region: int, seed: int) -> tuple[float, float]:
+    """Test accuracy of heads on the picks that this level of sharing allows: mean over the budgets, and its error.
+
+    The standard error is that over draws of noise and of heads; other images would differ by more.
+    """
+    budgets = scene.config.selection.budgets
+    rows = [site.rows for site in scene.sites]
+    sizes = [len(each) for each in rows]
+    heights = []
+    for repeat in range(REPEATS):
+        last = divide(budgets[-1], [1.0] * len(rows), sizes)
+        order = _order(rows, last, level, method, min_region, seed + repeat)
+        right = [_head_accuracy(scene, order[:budget], seed, repeat) for budget in budgets]
+        heights.append(mean_height(budgets, right))
+    return float(np.mean(heights)), float(np.std(heights, ddof=1) / np.sqrt(REPEATS))
+
+
+def _order(
+    rows: list[np.ndarray], budgets: list[int], level: Level, method: str, min_region: int, seed: int
+) -> list[tuple[int, int]]:
+    if level.kind == "aggregate":
+        return select(rows, budgets, method, "aggregate", seed=seed, min_region=min_region).order
+    coordination = "per-client" if level.kind == "nothing" else "central"
+    params: dict[str, Any] = {"delta": "auto"} if method == "probcover" else {}
+    return select(
+        rows, budgets, method, coordination, seed=seed, epsilon=level.epsilon, mechanism=level.mechanism, **params
+    ).order
+
+
+def _head_accuracy(scene: Scene, picks: list[tuple[int, int]], seed: int, repeat: int) -> float:
+    x = np.array([scene.sites[client].rows[row] for client, row in picks], dtype=np.float32)
+    y = np.array([scene.sites[client].labels[row] for client, row in picks], dtype=np.int64)
+    stream = torch_generator(seed, "attack", "head", repeat)
+    head = build_head(scene.d, 256, len(scene.classes), stream)
+    train_head(
+        head, x[y >= 0], y[y >= 0], epochs=40, batch_size=len(y), lr=0.02, weight_decay=0.0, optimizer="adamw",
+        generator=stream,
+    )  # fmt: skip
+    return float((predict_proba(head, scene.test.rows).argmax(1) == scene.test.labels).mean())

@@ -1,0 +1,81 @@
+"""`cofal privacy attack` on a small run: all files, sound figures, and mistakes told in one line."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from cofal.cli import app, main
+from cofal.config import load
+from cofal.federation.embedded import run_embedded
+from small_run import SMALL
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cache):
+    return run_embedded(load("digits", SMALL), tmp_path_factory.mktemp("attacked") / "run", cache)
+
+
+@pytest.fixture(scope="module")
+def attacked(run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("attacks")
+    arguments = ["privacy", "attack", run.path, "--out", out, "--epsilons", "0,1", "--steps", "20", "--json"]
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return out, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_all_files_are_written_and_the_page_needs_no_other(attacked):
+    out, found = attacked
+    names = {"attack.json", "attack.md", "attack.html", "leakage.png", "pictures.png"}
+    assert {file.name for file in out.iterdir()} == names
+    page = (out / "attack.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert json.loads((out / "attack.json").read_text()) == found
+    assert "| aggregates |" in (out / "attack.md").read_text()
+
+
+def test_the_figures_make_sense(attacked):
+    _, found = attacked
+    level = {each["name"]: each for each in found["levels"]}
+    assert list(level) == ["raw", "tangent 1", "vmf 1", "aggregates", "nothing"]
+    assert level["raw"]["reidentified"] > 0.9
+    assert level["raw"]["membership_auc"] > 0.9
+    assert level["tangent 1"]["reidentified"] < 0.5
+    assert level["nothing"]["membership_auc"] == 0.5
+    assert level["vmf 1"]["kappa"] > 0
+    assert level["tangent 1"]["kappa"] is None
+    assert found["reidentified with the seed known"] == pytest.approx(level["raw"]["reidentified"], abs=0.02)
+    assert all(0 <= each["accuracy"] <= 1 for each in level.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--epsilons", "0,x"], "0,x"),
+        (["--epsilons", "1.5"], "1.5"),
+        (["--epsilons", ","], "names no level"),
+        (["--method", "random"], "random"),
+        (["--min-region", "0"], "min-region"),
+    ],
+)
+def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys, options, word):
+    arguments = ["cofal", "privacy", "attack", str(run.path), "--out", str(tmp_path / "out"), *options]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    err = capsys.readouterr().err
+    assert exit_.value.code == 2
+    assert err.count("\n") == 1
+    assert word in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_a_run_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cofal", "privacy", "attack", str(tmp_path)])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert "holds no run" in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""The attacks: each finds what is there, finds nothing where nothing is, and weakens as the protection grows."""
+
+import numpy as np
+import pytest
+
+from cofal.privacy.attacks.aggregates import (
+    Heard,
+    Regions,
+    fingerprint_score,
+    likelihood_score,
+    nearest_score,
+    overhear,
+    own_regions,
+    regions,
+    scores,
+)
+from cofal.privacy.attacks.matching import (
+    area_under_roc,
+    found_at,
+    membership_scores,
+    reidentification,
+    without_noise,
+)
+from cofal.privacy.attacks.reconstruction import Forger, pixels
+from cofal.privacy.perturbation import perturb
+from cofal.rng import generator
+from cofal.selection.aggregate.exchange import Question, fixed
+from cofal.selection.aggregate.select import aggregate_method
+
+D = 32
+
+
+def clustered(n, seed, d=D):
+    """Unit rows around a few directions that are the same for every seed."""
+    centres = generator(0, "centres").standard_normal((8, d))
+    rng = generator(seed, "rows")
+    x = centres[rng.integers(8, size=n)] + 0.8 * rng.standard_normal((n, d))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+MEMBERS, OTHERS, OWN = (clustered(300, seed) for seed in (1, 2, 3))
+CANDIDATES = np.concatenate([MEMBERS, OTHERS])
+
+
+def separation(score):
+    return area_under_roc(score[:300], score[300:])
+
+
+@pytest.mark.parametrize("mechanism", ["tangent", "vmf"])
+def test_matching_and_membership_are_certain_without_noise_and_guesswork_with_much(mechanism):
+    named, known = [], []
+    for epsilon in (0.0, 0.3, 0.6, 1.0, 1.38):
+        sent = perturb(MEMBERS, epsilon, generator(4, "noise", epsilon), mechanism)
+        named.append(reidentification(sent, CANDIDATES, np.arange(300)))
+        known.append(separation(membership_scores(sent, CANDIDATES, OWN, epsilon, mechanism)))
+    assert named[0] == 1.0
+    assert known[0] == 1.0
+    assert named == sorted(named, reverse=True)
+    assert named[-1] < 0.05
+    assert abs(known[-1] - 0.5) < 0.07
+    assert known[1] > known[3]
+
+
+def test_the_scores_of_a_roc_curve_against_a_plain_count():
+    rng = generator(5, "roc")
+    a, b = rng.integers(0, 9, 40), rng.integers(0, 9, 50)
+    assert area_under_roc(a, b) == pytest.approx(
+        np.mean([[1.0 if x > y else 0.5 if x == y else 0 for y in b] for x in a])
+    )
+    assert found_at(np.array([5.0, 1.0]), np.arange(4.0), false_alarms=0.25) == 0.5
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.6, 0.8])
+def test_whoever_knows_the_seed_takes_the_noise_off(epsilon):
+    sent = perturb(MEMBERS, epsilon, generator(6, "noise"))
+    assert np.abs(without_noise(sent, epsilon, generator(6, "noise")) - MEMBERS).max() < 1e-4
+    assert np.abs(without_noise(sent, epsilon, generator(7, "noise")) - MEMBERS).max() > epsilon / 10
+
+
+def test_a_mean_of_few_gives_its_members_away_and_a_mean_of_many_does_not():
+    found = {}
+    for least, most in ((2, 75), (30, 4)):
+        told = own_regions([MEMBERS[:150], MEMBERS[150:]], most, least, 0)
+        assert all(each.counts.min() >= least for each in told)
+        found[least] = separation(likelihood_score(told, CANDIDATES, OWN))
+    assert found[2] > 0.75
+    assert found[2] > found[30] + 0.1
+
+
+def test_the_likelihood_sees_more_than_the_distance():
+    told = own_regions([MEMBERS], 20, 5, 0)
+    assert separation(likelihood_score(told, CANDIDATES, OWN)) > separation(nearest_score(told, CANDIDATES)) + 0.05
+
+
+def test_outsiders_means_say_nothing_of_others():
+    told = own_regions([clustered(300, 8)], 30, 5, 0)
+    assert abs(separation(likelihood_score(told, CANDIDATES, OWN)) - 0.5) < 0.08
+
+
+def test_distances_told_to_many_digits_are_fingerprints():
+    centers = clustered(6, 9).astype(np.float64)
+    distances = np.sqrt(2 - 2 * MEMBERS[:24] @ centers.T)  # (24, 6)
+    told = np.sort(distances.T, axis=1).astype(np.float32)
+    heard = [Heard(Question("nearest", {"centers": centers}), [{"distances": told}])]
+    score = fingerprint_score(heard, CANDIDATES)
+    assert found_at(score[:24], score[300:]) == 1.0
+    rounded = fingerprint_score([Heard(heard[0].question, [{"distances": np.round(told, 1)}])], CANDIDATES)
+    assert found_at(rounded[:24], rounded[300:]) < 0.3
+    assert fingerprint_score([Heard(heard[0].question, [{}])], CANDIDATES) is None
+
+
+def test_regions_are_read_from_sums_means_and_bare_directions():
+    means = np.array([[0.5, 0.25], [0.0, 0.0]])
+    counts = np.array([4, 0], np.int32)
+    summed = Heard(
+        Question("sums", numbers={"bits": 20}, summed=True), [{"sums": fixed(4 * means, 20), "counts": counts}]
+    )
+    plain = Heard(Question("cells"), [{"means": means.astype(np.float16), "counts": counts}])
+    bare = Heard(Question("shift"), [{"sums": np.array([[3, 4], [0, 0]])}])
+    (first,), (second,), (third,) = regions([summed, plain, bare], 2)
+    for told in (first, second):
+        assert told.means == pytest.approx(means[:1], abs=1e-5)
+        assert list(told.counts) == [4]
+    assert third == Regions(pytest.approx(np.array([[0.6, 0.8]])), None)
+
+
+@pytest.mark.parametrize("method", ["typiclust", "maxherding", "probcover"])
+def test_every_aggregate_method_can_be_overheard(method):
+    heard = overhear(aggregate_method(method), [MEMBERS[:150], MEMBERS[150:]], [5, 5], 0, {"min_region": 5})
+    found = scores(heard, CANDIDATES, OWN)
+    assert found
+    assert all(score.shape == (600,) and not np.isnan(score).any() for score in found.values())
+
+
+def test_a_decoder_learns_to_draw_what_it_is_shown():
+    """Images that are a linear function of the embedding: pictures must come far nearer than the mean image."""
+    rng = generator(10, "images")
+    colours = rng.standard_normal((D, 3))
+
+    def draw(rows):
+        shade = 1 / (1 + np.exp(-4 * rows @ colours))  # (n, 3)
+        return np.repeat(np.repeat((255 * shade).astype(np.uint8)[:, None, None], 8, 1), 8, 2)
+
+    forger = Forger(pixels(draw(OWN)), 0, D)
+    forger.learn(OWN[None], 150)
+    wanted = pixels(draw(MEMBERS))
+    error = ((forger.forge(MEMBERS) - wanted) ** 2).mean()
+    assert error < 0.3 * ((pixels(draw(OWN)).mean(0) - wanted) ** 2).mean()
