@@ -16,6 +16,8 @@ from cofal.federation.embedded import run_embedded
 from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import open_site
 from cofal.files import read_json
+from cofal.report.facts import Facts
+from cofal.report.page import render
 from cofal.rng import generator
 from small_run import SMALL
 
@@ -102,6 +104,17 @@ def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
         assert [order.count(site.name) for site in sites] == [4, 4, 4]
 
 
+def test_the_report_of_a_simulated_run_shows_the_picks_that_the_server_does_not_know(finished):
+    run, _ = finished
+    facts = Facts(run)
+    for (method, kind), picks in facts.picks.items():
+        assert kind == "aggregate"
+        for client in ("site-0", "site-1", "site-2"):
+            own = [pick.id for pick in picks if pick.client == client]
+            assert own == asked_at(run)[client, f"{method}-aggregate"]
+    assert "No embedding left a client" in render(facts)
+
+
 def rows_of(array, dimensions):
     """The rows of an array that could be embeddings, at unit length."""
     if array.ndim != 2 or array.shape[1] != dimensions:
@@ -171,3 +184,22 @@ def test_a_site_tells_nothing_of_smaller_groups_than_its_policy_says(finished):
     (reply,) = grid.send_and_receive([Message(content, dst_node_id=2, message_type=m.AGGREGATE)])
     assert reply.error.code == m.REFUSED
     assert "fewer than 5" in reply.error.reason
+
+
+def test_noise_on_counts_is_charged_and_the_spent_budget_ends_the_selection(tmp_path, cache):
+    noise = [
+        "selection.methods=['typiclust']",
+        'selection.count_noise={mechanism="laplace", parameter=4.0, epsilon=40}',
+    ]
+    run, transcript = run_recorded(tmp_path / "enough", cache, *noise)
+    assert all(len(ids) == 4 for ids in asked_at(run).values())
+    spent = {site: read_json(run.sites / site / "privacy" / "spent.json") for site in ("site-0", "site-1", "site-2")}
+    assert all(spent.values())
+    told, reply = next((told, reply) for kind, node, told, reply in transcript if kind == m.AGGREGATE and node == 2)
+    grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
+    (again,) = grid.send_and_receive([Message(told, dst_node_id=2, message_type=m.AGGREGATE)])
+    for name, array in m.arrays_of(reply).items():  # the same question again: the same noise, and nothing charged
+        np.testing.assert_array_equal(m.arrays_of(again.content)[name], array)
+    assert read_json(run.sites / "site-0" / "privacy" / "spent.json") == spent["site-0"]
+    with pytest.raises(UserError, match="privacy budget spent"):
+        run_recorded(tmp_path / "short", cache, noise[0], noise[1].replace("epsilon=40", "epsilon=0.5"))

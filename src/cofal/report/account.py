@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cofal.report.facts import ALONE, TOGETHER, WORDS, Facts, title, track_title
+from cofal.report.facts import VEILED, WORDS, Facts, title, track_title
 
 PHASES = {
     "describe": "Roll call",
@@ -47,9 +47,7 @@ def what_was_run(facts: Facts) -> list[tuple[str, str]]:
             f"Federated SimCLR on the clients' own images: {config.encoder.arch}, {pretrain.rounds} rounds of "
             f"{pretrain.local_epochs} local epoch{'s' if pretrain.local_epochs > 1 else ''}, {pretrain.strategy}"
         )
-    kinds = [
-        WORDS[kind] for kind in (TOGETHER, ALONE) if any(key[1] == kind and key[0] != "random" for key in facts.curves)
-    ]
+    kinds = [word for kind, word in WORDS.items() if any(key[1] == kind and key[0] != "random" for key in facts.curves)]
     selectors = ", ".join(map(title, facts.selectors)) + (f"; each {' and '.join(kinds)}" if kinds else "")
     if facts.random is not None:
         selectors += f"{'; ' if facts.selectors else ''}{'random as a yardstick' if facts.selectors else 'Random'}"
@@ -90,6 +88,11 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
     total = [sum(each[key] for each in counted.values()) for key in ("round_trips", "up", "down")]
     share = facts.info.get("share", "")
     left = LEFT.get(share, "")
+    if share == "none" and any(kind == VEILED for _, kind in facts.curves):
+        left = (
+            "No embedding left a client: centroids and counts of at least "
+            f"{facts.config.selection.min_region} samples, distances and model weights did."
+        )
     if share == "perturbed":
         left += f" The noise moves an embedding by {facts.config.selection.epsilon:g} on average (unit vectors)."
     left = f"{left} Images and labels stayed with the clients.".strip()

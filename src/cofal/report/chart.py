@@ -28,7 +28,7 @@ class Series:
     values: list[tuple[float, float]]  # in data units
     tips: list[str]
     method: str = ""  # decides the colour, and what a highlighted method leaves visible
-    dashed: bool = False
+    dashed: str = ""  # dashed | dotted | "" for a whole line
     dots: list[Dot] = field(default_factory=list)
     label: tuple[float, float] | None = None  # where the direct label stands
 

@@ -16,8 +16,8 @@ from cofal.report.summary import by_track
 from cofal.rundir import RunDir
 
 TITLES = {"maxherding": "MaxHerding", "probcover": "ProbCover", "typiclust": "TypiClust", "random": "Random"}
-TOGETHER, ALONE = "central", "per-client"
-WORDS = {TOGETHER: "together", ALONE: "alone"}
+TOGETHER, VEILED, ALONE = "central", "aggregate", "per-client"
+WORDS = {TOGETHER: "together", VEILED: "from aggregates", ALONE: "alone"}
 READABLE_PICKS = 24  # more marks than this at once hide each other on the map
 Curve = list[float]  # one value a budget
 
@@ -88,9 +88,15 @@ class Facts:
         return [method for method in self.methods if method != "random"]
 
     @property
+    def together(self) -> str:
+        """How this run coordinates: centrally, or from aggregates where nothing ran centrally."""
+        central = any(method != "random" and kind == TOGETHER for method, kind in self.curves)
+        return TOGETHER if central or not any(kind == VEILED for _, kind in self.curves) else VEILED
+
+    @property
     def pairs(self) -> list[str]:
         """Methods that ran both together and alone."""
-        return [method for method in self.methods if {(method, TOGETHER), (method, ALONE)} <= self.curves.keys()]
+        return [method for method in self.methods if {(method, self.together), (method, ALONE)} <= self.curves.keys()]
 
     @property
     def map_budget(self) -> int:
@@ -103,16 +109,29 @@ class Facts:
 
     @cached_property
     def picks(self) -> dict[tuple[str, str], list[Pick]]:
-        """(method, coordination) -> all picks by rank; a track whose file is missing is left out."""
+        """(method, coordination) -> all picks by rank; a track whose file is missing is left out.
+
+        Picks from aggregates are known to the sites alone: only a simulated run, whose sites are here, can show them.
+        """
         found = {}
         for method, coordination in self.curves:
-            file = self.run.picks(f"{method}-{coordination}")
-            if file.exists():
-                steps = read_json(file)["steps"]
+            track = f"{method}-{coordination}"
+            if not self.run.picks(track).exists():
+                continue
+            listed = [pick for step in read_json(self.run.picks(track))["steps"] for pick in step["picks"]]
+            lists = {name: self._asked(name, track) for name in {pick["client"] for pick in listed if "id" not in pick}}
+            if all(len(ids) == sum(pick["client"] == name for pick in listed) for name, ids in lists.items()):
+                turn = {name: iter(ids) for name, ids in lists.items()}
                 found[method, coordination] = [
-                    Pick(p["rank"], p["client"], p["id"]) for step in steps for p in step["picks"]
+                    Pick(pick["rank"], pick["client"], pick["id"] if "id" in pick else next(turn[pick["client"]]))
+                    for pick in listed
                 ]
         return found
+
+    def _asked(self, client: str, track: str) -> list[str]:
+        """What a simulated site was asked, in order; empty where the sites are elsewhere."""
+        file = self.run.sites / client / "asked" / f"{track}.json"
+        return read_json(file) if file.exists() else []
 
     @cached_property
     def selection_seconds(self) -> float:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from cofal.errors import UserError
 from cofal.evaluation.curves import coordination_gap, mean_height
-from cofal.report.facts import ALONE, TOGETHER, Curve, Facts, title, track_title
+from cofal.report.facts import ALONE, VEILED, WORDS, Curve, Facts, title, track_title
 from cofal.report.redundancy import Redundancy
+
+CHOOSING = {**WORDS, VEILED: "together from aggregates"}
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,9 @@ def uncertainty(accuracy: float, tests: int) -> float:
 def _compared(facts: Facts, repeated: Redundancy | None) -> Finding:
     budgets = facts.budgets
     # By the mean of both curves, so that the choice of the headline's selector favours neither side.
-    method = max(
-        facts.pairs, key=lambda name: sum(mean_height(budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE))
-    )
-    together, alone = facts.curves[method, TOGETHER], facts.curves[method, ALONE]
+    ways = (facts.together, ALONE)
+    method = max(facts.pairs, key=lambda name: sum(mean_height(budgets, facts.curves[name, way]) for way in ways))
+    together, alone = facts.curves[method, facts.together], facts.curves[method, ALONE]
     ours, theirs = mean_height(budgets, together), mean_height(budgets, alone)
     span = _span(budgets)
     tail = ""
@@ -79,14 +80,15 @@ def _compared(facts: Facts, repeated: Redundancy | None) -> Finding:
     elif ours < theirs:
         tail = ": coordination did not pay here"
     headline = (
-        f"{span}, choosing together reached {percent(ours)}{_average(budgets)}; choosing alone {percent(theirs)}{tail}"
+        f"{span}, {_who(method, facts.together)} reached {percent(ours)}{_average(budgets)}; "
+        f"choosing alone {percent(theirs)}{tail}"
     )
     lead = [f"{_measure(budgets)} with {title(method)}{_strongest(facts)}.", _tally(facts)]
     if facts.random is not None:
         lead.append(f"Labels picked at random gave {percent(mean_height(budgets, facts.random))}.")
     lead.append(_caution(facts, (ours + theirs) / 2))
     tiles = _labels(facts, together, alone)
-    if repeated and {(method, TOGETHER), (method, ALONE)} <= facts.picks.keys():
+    if repeated and {(method, facts.together), (method, ALONE)} <= facts.picks.keys():
         tiles.append(_repeats(facts, method, repeated))
     elif (lost := gap(budgets, together, alone)) is not None:
         word = "lost" if lost >= 0 else "won"
@@ -123,7 +125,7 @@ def _labels(facts: Facts, together: Curve, alone: Curve) -> list[Tile]:
 
 def _repeats(facts: Facts, method: str, repeated: Redundancy) -> Tile:
     number = facts.budgets.index(facts.map_budget)
-    alone, together = (repeated.shares((method, kind))[number] for kind in (ALONE, TOGETHER))
+    alone, together = (repeated.shares((method, kind))[number] for kind in (ALONE, facts.together))
     picks = f"of the first {facts.map_budget} picks" if len(facts.budgets) > 1 else "of the picks"
     return Tile(
         f"{100 * alone:.0f}\u00a0%",
@@ -157,7 +159,7 @@ def _single(facts: Facts) -> Finding:
 def _who(method: str, coordination: str) -> str:
     if method == "random":
         return "picking at random"
-    return {TOGETHER: "choosing together", ALONE: "choosing alone"}.get(coordination, f"choosing ({coordination})")
+    return f"choosing {CHOOSING.get(coordination, coordination)}"
 
 
 def _span(budgets: Sequence[int]) -> str:
@@ -180,9 +182,8 @@ def _tally(facts: Facts) -> str:
     """On how many selectors choosing together was ahead, so that a headline about one of them hides nothing."""
     if len(facts.pairs) < 2:
         return ""
-    heights = [
-        [mean_height(facts.budgets, facts.curves[name, kind]) for kind in (TOGETHER, ALONE)] for name in facts.pairs
-    ]
+    ways = (facts.together, ALONE)
+    heights = [[mean_height(facts.budgets, facts.curves[name, way]) for way in ways] for name in facts.pairs]
     ahead = sum(together > alone for together, alone in heights)
     return f"Choosing together was ahead with {ahead} of {len(heights)} selectors."
 

@@ -10,7 +10,7 @@ from cofal.files import write_text
 from cofal.report import account, sections
 from cofal.report.egress import egress
 from cofal.report.embedding_map import embedding_map
-from cofal.report.facts import TITLES, Facts, title
+from cofal.report.facts import TITLES, VEILED, Facts, title
 from cofal.report.finding import find
 from cofal.report.pictures import gallery
 from cofal.report.redundancy import Redundancy
@@ -49,6 +49,7 @@ def render(facts: Facts) -> str:
         methods=facts.methods,
         chosen=finding.method,
         accuracy=sections.accuracy(facts),
+        veiled=any(kind == VEILED for _, kind in facts.curves),
         coordination=sections.coordination(facts),
         map=sections.embedding_map(facts, places, repeated) if places and facts.picks else None,
         redundancy=sections.redundancy(facts, repeated) if repeated else None,

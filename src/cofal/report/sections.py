@@ -6,7 +6,7 @@ from typing import Any
 
 from cofal.report.chart import Series, bar_chart, line_chart
 from cofal.report.embedding_map import SIDE, Map
-from cofal.report.facts import ALONE, TOGETHER, WORDS, Facts, title, track_title
+from cofal.report.facts import ALONE, VEILED, WORDS, Facts, title, track_title
 from cofal.report.finding import gap, percent
 from cofal.report.pictures import Gallery
 from cofal.report.redundancy import Redundancy
@@ -29,7 +29,7 @@ def accuracy(facts: Facts) -> Section:
 def coordination(facts: Facts) -> Section | None:
     """The empirical coordination gap of every method that ran both ways."""
     gaps = {
-        method: gap(facts.budgets, facts.curves[method, TOGETHER], facts.curves[method, ALONE])
+        method: gap(facts.budgets, facts.curves[method, facts.together], facts.curves[method, ALONE])
         for method in facts.pairs
     }
     bars = [
@@ -63,7 +63,7 @@ def embedding_map(facts: Facts, places: Map, found: Redundancy | None) -> Sectio
     """The map with the picks of every track; one selector and budget show at first, the script shows others."""
     clients = list(places.places)
     panels = []
-    for kind in (TOGETHER, ALONE):
+    for kind in WORDS:
         tracks = [
             {
                 "method": method,
@@ -107,7 +107,7 @@ def pictures(facts: Facts, found: Gallery) -> Section:
             "method": method,
             "sides": [
                 {"name": track_title(method, kind), "clients": found.first(facts.picks[method, kind])}
-                for kind in (TOGETHER, ALONE)
+                for kind in WORDS
                 if (method, kind) in facts.picks
             ],
         }
@@ -144,7 +144,7 @@ def _by_budget(
                 for budget, value in zip(facts.budgets, curve)
             ],
             method,
-            dashed=kind == ALONE and method != "random",
+            dashed="" if method == "random" else {ALONE: "dashed", VEILED: "dotted"}.get(kind, ""),
         )
         for (method, kind), curve in curves.items()
     ]

@@ -53,7 +53,7 @@ def print_settings(config: Config, out: Path) -> None:
 
 
 def print_results(results: list[dict[str, Any]], console: Console | None = None) -> None:
-    """Accuracy by track and budget, the coordination gap beside each central track; fits the width of the terminal."""
+    """Accuracy by track and budget, the coordination gap beside each coordinated track; fits the terminal's width."""
     console = console or Console()
     budgets = sorted({cell["budget"] for cell in results})
     curves = by_track(results)
@@ -70,7 +70,7 @@ def print_results(results: list[dict[str, Any]], console: Console | None = None)
         other = curves.get((method, "per-client"))
         gap = (
             f"{coordination_gap(budgets, curve, other):+.1f}"
-            if coordination == "central" and other and any(curve)
+            if coordination != "per-client" and other and any(curve)
             else ""
         )
         row = [f"{100 * curve[number]:.1f}" for number in shown] + [f"{100 * mean_height(budgets, curve):.1f}", gap]

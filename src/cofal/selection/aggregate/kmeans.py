@@ -45,7 +45,7 @@ def federated_kmeans(
     seed = int(rng.integers(2**31))
     answers = yield Question("cells", numbers={"most": k, "min_region": min_region, "seed": seed})
     cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
-    weights = np.concatenate([answer["counts"] for answer in answers]).astype(np.float64)
+    weights = np.maximum(1.0, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     if len(cells) == 0:
         cells, weights = np.zeros((1, consortium.dimensions)), np.ones(1)
     centers = seeds(cells, weights, min(k, len(cells)), rng).astype(np.float32)
@@ -59,6 +59,7 @@ def federated_kmeans(
         means = centers.astype(np.float64)
         spread = (counts * (1 + (means**2).sum(1)) - 2 * (means * sums).sum(1)).sum() / max(1, counts.sum())
         means[held] = sums[held] / counts[held, None]
+        means /= np.maximum(1, np.linalg.norm(means, axis=1, keepdims=True))  # rows are unit: only noise goes beyond
         clusters = Clusters(means.astype(np.float32), counts, totals["labeled"])
         if spread >= (1 - SETTLED) * before:
             break

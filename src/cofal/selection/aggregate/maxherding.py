@@ -58,7 +58,7 @@ def coordinate(
     most, seed = max(1, ALL_CELLS // consortium.clients), int(rng.integers(2**31))
     answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed})
     landmarks = np.concatenate([answer["means"] for answer in answers]).astype(np.float32)
-    weights = np.concatenate([answer["counts"] for answer in answers])
+    weights = np.maximum(1, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     numbers = {
         "bits": fraction_bits(sum(consortium.sizes)),
         "min_region": min_region,
