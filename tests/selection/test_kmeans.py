@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from cofal.errors import UserError
 from cofal.rng import generator
 from cofal.selection import kmeans as module
-from cofal.selection import unitrows
+from cofal.selection import pool as pools
 from cofal.selection.kmeans import kmeans, squared_distances
 from cofal.selection.pool import Pool
-from cofal.selection.unitrows import UnitRows
 
 
-def unit(arrays: list[np.ndarray]) -> UnitRows:
-    return UnitRows(Pool(arrays))
+def unit(arrays: list[np.ndarray]) -> Pool:
+    return Pool(arrays).in_memory()
 
 
 def clustered(n: int, d: int, groups: int, seed: int) -> np.ndarray:
@@ -26,7 +25,7 @@ def clustered(n: int, d: int, groups: int, seed: int) -> np.ndarray:
     return rng.normal(size=(groups, d))[rng.integers(groups, size=n)] + 0.3 * rng.normal(size=(n, d))
 
 
-def naive_lloyd(pool: UnitRows, centers: np.ndarray, iterations: int) -> np.ndarray:
+def naive_lloyd(pool: Pool, centers: np.ndarray, iterations: int) -> np.ndarray:
     """Lloyd's iterations as in a textbook, all distances each time; needs no cluster to run empty."""
     x = pool.tile(0, pool.n).double().numpy()
     for _ in range(iterations):
@@ -146,7 +145,7 @@ def test_a_memory_map_is_read_in_tiles(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(module, "TILE", 128)
     monkeypatch.setattr(module, "SEED_ROWS", 128)
     monkeypatch.setattr(module, "SEED_ROWS_PER_CLUSTER", 1)
-    monkeypatch.setattr(unitrows, "KEPT_BYTES", 0)
+    monkeypatch.setattr(pools, "KEPT_BYTES", 0)
     asked = []
     rows = Pool.rows
     monkeypatch.setattr(Pool, "rows", lambda self, index: asked.append(len(index)) or rows(self, index))

@@ -12,7 +12,6 @@ from cofal.selection import radius as module
 from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius, purity_radius
-from cofal.selection.unitrows import UnitRows
 
 
 def purity(pool: Pool, labels: np.ndarray, radius: float) -> float:
@@ -31,7 +30,7 @@ def test_the_radius_is_the_largest_of_its_purity(seed, n, d):
     pool = Pool([np.random.default_rng(seed).normal(size=(n, d))])
     for estimate, share in ((estimate_radius, module.PURITY), (purity_radius, module.PAPER_PURITY)):
         radius = estimate(pool, generator(seed), 5)
-        labels = kmeans(UnitRows(pool), 5, generator(seed)).labels
+        labels = kmeans(pool, 5, generator(seed)).labels
         if radius == module._WITHOUT_STRUCTURE:
             continue
         assert purity(pool, labels, radius) >= share - 1e-9

@@ -13,14 +13,13 @@ from cofal.selection import typiclust as module
 from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.typiclust import typiclust
-from cofal.selection.unitrows import UnitRows
 
 
 def oracle(pool: Pool, per_client: list[int], seed: int) -> list[int]:
     """The rules of TypiClust, word for word: everything recomputed at every pick, no shortcut."""
     budget = sum(per_client)
     k = min(int(pool.labeled.sum()) + budget, 500)
-    labels = kmeans(UnitRows(pool), max(k, 1), generator(seed)).labels
+    labels = kmeans(pool, max(k, 1), generator(seed)).labels
     x = pool.tile(0, pool.n).double().numpy()
     picks: list[int] = []
     for _ in range(budget):

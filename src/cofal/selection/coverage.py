@@ -20,7 +20,7 @@ from cofal.selection.rowvalues import RowValues
 from cofal.selection.sweep import sweep, tile_size
 
 MEMORY_LIMIT = 2 << 30  # bytes
-_LIST_SHARE = 0.6  # of the memory limit may go to the pair list; the rest is for tiles, stages and the rows themselves
+LIST_SHARE = 0.6  # of the memory limit may go to the pair list; the rest is for tiles, stages and the rows themselves
 _BATCH = 64  # candidates whose kernel values to all rows are made together
 
 
@@ -30,7 +30,7 @@ class KernelCoverage:
     def __init__(self, pool: Pool, kernel: Kernel, memory_limit: int = MEMORY_LIMIT) -> None:
         self._pool = pool.in_memory(memory_limit // 8)
         self._kernel = kernel
-        self._capacity = int(memory_limit * _LIST_SHARE) // BYTES_PER_PAIR
+        self._capacity = int(memory_limit * LIST_SHARE) // BYTES_PER_PAIR
         self._best = np.zeros(pool.n)  # (n,) kernel value of the best pick for each row, float64
         self._near = RowValues(self._pool, kernel)
         self._foresight = Foresight(self._pool, kernel, generator(0, "foresight"))

@@ -9,36 +9,52 @@ from functools import cached_property
 
 import numba
 import numpy as np
+import torch
 
 from cofal.selection.greedy import Quota
 from cofal.selection.kernels import Kernel
 from cofal.selection.pool import Pool
 
-MOST = 32  # picks foreseen at once
-_DENSE = 0.08  # share of all pairs beyond which another guess is cheaper than listing the pairs
+MOST = 48  # picks foreseen at once
+_DENSE = 0.03  # share of all pairs beyond which another guess is cheaper than listing the pairs
 _SMALL = 1024  # pools up to this size list all their pairs
-_LOOK, _KEEP, _SCOUTS = 512, 64, 256  # candidates for a look on many points; candidates, scouts for one on all points
+_FEW, _MANY, _MOST_POINTS, _SCOUTS = 2048, 4096, 16_384, 4096  # points of ever closer looks; sampled candidates
+_ROOM = 256 << 20  # bytes that the values of all rows on the few points may take
+_LOOK, _REGIONS, _REGION, _SHORT, _KEEP = 2048, 16, 128, 512, 64  # candidates that take part in each look
+_TILE = 8192
 
 
 class Foresight:
     """Kernel values of a few sampled rows, made once and used for every guess.
 
     Two ways to find good candidates, since each fails somewhere. *All rows on few points*: finds rare good rows, but a
-    few points say little about pools of many tight clusters. *Few rows on many points*: the best of some scouts shows
-    the region of the next pick, whose rows are then looked at.
+    few points say little about pools of many tight clusters. *Few rows on many points*: the best of some scouts show
+    the regions of the next pick, whose rows are then looked at.
     """
 
     def __init__(self, pool: Pool, kernel: Kernel, rng: np.random.Generator) -> None:
         self.pool, self.kernel = pool, kernel
+        self.top = max(float(kernel.of(torch.zeros(1, dtype=torch.float64))), 1e-30)
         sample = rng.permutation(pool.n)
-        self.few = np.sort(sample[: min(512, max(1, pool.n // 64))])
-        self.many = np.sort(sample[: min(4096, max(1, pool.n // 8))])
-        self.scouts = np.sort(sample[::-1][: min(2048, max(1, pool.n // 32))])
+        few = min(_FEW, max(1, pool.n // 32), max(16, _ROOM // pool.n))
+        self.few = np.sort(sample[:few])
+        self.many = np.sort(sample[: min(_MANY, max(1, pool.n // 8))])
+        self.most = np.sort(sample[: min(_MOST_POINTS, max(1, pool.n // 2))])
+        self.scouts = np.sort(sample[::-1][: min(_SCOUTS, max(1, pool.n // 16))])
 
     @cached_property
     def on_few(self) -> np.ndarray:
-        """(few points, n) float32 kernel values of all rows."""
-        return self.values(self.few)
+        """(few points, n) kernel values of all rows in steps of 1/255 of the kernel's top: a byte each will do."""
+        coarse = np.empty((len(self.few), self.pool.n), dtype=np.uint8)
+        units = self.pool.rows(self.few)
+        for start in range(0, self.pool.n, _TILE):
+            stop = min(start + _TILE, self.pool.n)
+            coarse[:, start:stop] = self.coarse(self.kernel.tile(units, self.pool.tile(start, stop)))
+        return coarse
+
+    def coarse(self, values: np.ndarray) -> np.ndarray:
+        """Kernel values as whole numbers from 0 (or less) to 255 (the value of a row and itself, or more)."""
+        return np.clip(values * np.float32(255 / self.top), 0, 255).astype(np.uint8)
 
     @cached_property
     def on_many(self) -> np.ndarray:
@@ -49,8 +65,8 @@ class Foresight:
         """(rows, n) float32 kernel values to all rows."""
         units = self.pool.rows(rows)
         values = np.empty((len(rows), self.pool.n), dtype=np.float32)
-        for start in range(0, self.pool.n, 8192):
-            stop = min(start + 8192, self.pool.n)
+        for start in range(0, self.pool.n, _TILE):
+            stop = min(start + _TILE, self.pool.n)
             values[:, start:stop] = self.kernel.tile(units, self.pool.tile(start, stop))
         return values
 
@@ -72,40 +88,48 @@ class Guesses:
         n = self._foresight.pool.n
         if n <= _SMALL:
             return n * n
-        share = _share_above(self._foresight.on_few, self._best[self._foresight.few])
+        share = _share_above(self._foresight.on_few, self._levels())
         pairs = 1.1 * share * n * n
         return pairs if share <= _DENSE else float("inf")
 
     def next_pick(self) -> int | None:
-        """The row that is likely picked next; None when no more should be guessed."""
+        """The row that is likely picked next; None when no more should be guessed.
+
+        Candidates are looked at on more and more points, the better ones each time.
+        """
         if len(self.rows) >= MOST or not self._quota.mask.any():
             return None
         f, feasible = self._foresight, self._quota.mask
-        gains = _gains(f.on_few, self._best[f.few])
+        gains = _coarse_gains(f.on_few, self._levels())
         gains[~feasible] = -1
-        candidates = largest(gains, _LOOK)
-        region, closest = self._region()
-        keep = candidates[largest(self._gains_of(candidates, f.many), _KEEP)]
-        keep = np.union1d(keep, region[largest(self._gains_of(region, f.many), _KEEP)])
-        keep = np.union1d(keep, closest)
-        keep = keep[feasible[keep]]
-        gains = self._gains_of(keep, None)
-        return int(keep[np.argmax(gains)]) if len(keep) and gains.max() > 0 else None
+        region, closest = self._regions()
+        rows = np.union1d(largest(gains, _LOOK), region)
+        for points, count in ((f.many, _SHORT), (f.most, _KEEP)):
+            rows = rows[largest(self._gains_of(rows, points), count)]
+        rows = np.union1d(rows, closest)
+        rows = rows[feasible[rows]]
+        gains = self._gains_of(rows, None)
+        return int(rows[np.argmax(gains)]) if len(rows) and gains.max() > 0 else None
 
-    def _region(self) -> tuple[np.ndarray, np.ndarray]:
-        """Feasible rows around the best feasible scout, and the closest of them."""
+    def _levels(self) -> np.ndarray:
+        return self._foresight.coarse(self._best[self._foresight.few])
+
+    def _regions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Feasible rows around the best feasible scouts, and the closest to the best one."""
         f, feasible = self._foresight, self._quota.mask
         gains = _gains(f.on_many, self._best[f.many])
         gains[~feasible[f.scouts]] = -1
-        scouts: np.ndarray = f.scouts[largest(gains, _SCOUTS)]
+        scouts: np.ndarray = f.scouts[largest(gains, _SHORT)]
         scouts = scouts[feasible[scouts]]
         if len(scouts) == 0:
             return scouts, scouts
-        best = scouts[[int(np.argmax(self._gains_of(scouts, None)))]]
-        closeness = f.values(best)[0]
-        closeness[~feasible] = -np.inf
+        gains = self._gains_of(scouts, f.most)
+        scouts = scouts[np.argsort(-gains, kind="stable")[:_REGIONS]]
+        closeness = f.values(scouts)
+        closeness[:, ~feasible] = -np.inf
         room = int(feasible.sum())
-        return largest(closeness, min(_LOOK, room)), largest(closeness, min(_KEEP, room))
+        region = np.concatenate([largest(values, min(_REGION, room)) for values in closeness])
+        return region, largest(closeness[0], min(_KEEP, room))
 
     def confirm(self, row: int, best: np.ndarray) -> None:
         """Take `row` as picked, after which the rows have kernel value `best` (n,) to their best pick."""
@@ -118,12 +142,12 @@ class Guesses:
         f = self._foresight
         units = f.pool.rows(rows)
         gains = np.zeros(len(rows))
-        for start in range(0, f.pool.n if points is None else len(points), 8192):
+        for start in range(0, f.pool.n if points is None else len(points), _TILE):
             if points is None:
-                stop = min(start + 8192, f.pool.n)
+                stop = min(start + _TILE, f.pool.n)
                 tile, best = f.pool.tile(start, stop), self._best[start:stop]
             else:
-                chosen = points[start : start + 8192]
+                chosen = points[start : start + _TILE]
                 tile, best = f.pool.rows(chosen), self._best[chosen]
             gains += _gains(f.kernel.tile(tile, units), best)
         return gains
@@ -151,6 +175,21 @@ def _gains(values: np.ndarray, best: np.ndarray) -> np.ndarray:
         for p in range(points):
             for c in range(strip * _STRIP, min(n, (strip + 1) * _STRIP)):
                 gains[c] += max(values[p, c] - best[p], np.float32(0))
+    return gains
+
+
+@numba.njit(parallel=True, cache=True)
+def _coarse_gains(values: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """`_gains` of bytes."""
+    points, n = values.shape
+    gains = np.zeros(n, dtype=np.int32)
+    for strip in numba.prange((n + _STRIP - 1) // _STRIP):
+        low, high = strip * _STRIP, min(n, (strip + 1) * _STRIP)
+        mine = gains[low:high]
+        for p in range(points):
+            row, level = values[p, low:high], np.int32(best[p])
+            for c in range(high - low):
+                mine[c] += max(np.int32(row[c]) - level, np.int32(0))
     return gains
 
 

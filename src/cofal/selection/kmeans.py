@@ -19,7 +19,6 @@ import torch
 
 from cofal.errors import UserError
 from cofal.selection.pool import Pool
-from cofal.selection.unitrows import UnitRows
 
 TILE = 4096  # rows read at once; a tile of scores is TILE x k float32
 SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
@@ -44,7 +43,7 @@ class Clustering:
 
 
 def kmeans(
-    pool: UnitRows, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
+    pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
 ) -> Clustering:
     """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
 
@@ -54,6 +53,7 @@ def kmeans(
     """
     if not 1 <= k <= pool.n:
         raise UserError(f"cannot form {k} clusters of {pool.n} samples; ask for 1 to {pool.n} clusters")
+    pool = pool.in_memory()
     order = np.argsort(content_hash(pool, rng), kind="stable")
     seeds = pool.rows(order[: max(SEED_ROWS, SEED_ROWS_PER_CLUSTER * k)])
     centers = _plus_plus(seeds.cpu().numpy(), k, rng)
@@ -64,7 +64,7 @@ def kmeans(
     return _lloyd(pool, centers, max_iterations)
 
 
-def squared_distances(pool: UnitRows, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+def squared_distances(pool: Pool, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """(n,) float64 squared distance of each row to the centre of its cluster; their sum is the inertia."""
     squares = np.empty(pool.n)
     for start in range(0, pool.n, TILE):
@@ -74,7 +74,7 @@ def squared_distances(pool: UnitRows, labels: np.ndarray, centers: np.ndarray) -
     return squares
 
 
-def content_hash(pool: Pool | UnitRows, rng: np.random.Generator) -> np.ndarray:
+def content_hash(pool: Pool, rng: np.random.Generator) -> np.ndarray:
     """(n,) uint64 random number of each row that depends on its values alone, not on where it stands.
 
     Sorting by it shuffles the rows the same way however clients and samples are ordered.
@@ -87,7 +87,7 @@ def content_hash(pool: Pool | UnitRows, rng: np.random.Generator) -> np.ndarray:
     return hashes
 
 
-def _lloyd(pool: UnitRows, centers: np.ndarray, max_iterations: int) -> Clustering:
+def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
     """Alternate assignment and means from `centers` (k, d); ends on an assignment, so that labels fit the centres."""
     n, k = pool.n, len(centers)
     labels = np.full(n, -1, np.int32)
@@ -119,7 +119,7 @@ def _lloyd(pool: UnitRows, centers: np.ndarray, max_iterations: int) -> Clusteri
     return Clustering(labels, centers, iteration)
 
 
-def _nearest(pool: UnitRows, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _nearest(pool: Pool, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The exact nearest of `centers` (k, d) to each of `rows`: labels (m,) int32, and float32 bounds on two distances.
 
     The bounds are from above on the distance to that centre, from below on the distance to any other.
@@ -180,7 +180,7 @@ def _scan_two(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return index, first, second
 
 
-def _refill_empty(pool: UnitRows, labels: np.ndarray, means: np.ndarray, empty: np.ndarray) -> None:
+def _refill_empty(pool: Pool, labels: np.ndarray, means: np.ndarray, empty: np.ndarray) -> None:
     """Put each empty cluster's mean on a row of its own: the rows farthest from their means, none that sits on it."""
     squares = squared_distances(pool, labels, means)
     farthest = np.argsort(-squares, kind="stable")[: len(empty)]

@@ -10,6 +10,7 @@ import torch
 
 from cofal.errors import UserError
 
+KEPT_BYTES = 128 << 20  # a pool whose float32 rows take more is read tile by tile unless the caller grants more
 _CHUNK = 8192  # rows validated at a time, so that a memory-mapped file is never held whole
 
 
@@ -101,13 +102,19 @@ class Pool:
         part.n, part.d, part.clients, part.device = len(index), self.d, self.clients, self.device
         part.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         part.owner, part.labeled = self.owner[index], self.labeled[index]
-        part._unit = self.rows(index).cpu().numpy()
+        part._unit = np.empty((part.n, self.d), dtype=np.float32)
+        for start in range(0, part.n, _CHUNK):
+            part._unit[start : start + _CHUNK] = self.rows(index[start : start + _CHUNK]).cpu().numpy()
         part._arrays = [part._unit[a:b] for a, b in zip(part.offsets[:-1], part.offsets[1:])]
         part._norms = np.ones(part.n)  # the rows are this pool's unit rows, bit for bit
         return part
 
-    def in_memory(self, limit: int) -> Pool:
-        """This pool with its unit rows held as float32 when they need at most `limit` bytes, else the pool as it is."""
+    def in_memory(self, limit: int | None = None) -> Pool:
+        """This pool with its unit rows held as float32 when they need at most `limit` bytes (None: `KEPT_BYTES`).
+
+        Else the pool as it is. For work that reads the rows many times; the values are the same, bit for bit.
+        """
+        limit = KEPT_BYTES if limit is None else limit
         if self._unit is not None or 4 * self.n * self.d > limit:
             return self
         return self.subset(np.arange(self.n))

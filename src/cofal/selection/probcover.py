@@ -13,8 +13,7 @@ from cofal.selection.kernels import TopHat
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.radius import estimate_radius
 
-# Rows that stand for larger pools in approximate mode: more than for MaxHerding, as a ball holds few rows of a sample.
-SAMPLE = 262_144
+SAMPLE = 131_072  # candidates in approximate mode
 
 
 def probcover(

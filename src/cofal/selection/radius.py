@@ -14,7 +14,6 @@ import numpy as np
 
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Pool
-from cofal.selection.unitrows import UnitRows
 
 CLUSTERS = 25  # more than most tasks have classes: a cluster then lies within a class
 PURITY = 0.22  # share of balls still pure at the estimated radius
@@ -41,7 +40,7 @@ def purity_radius(pool: Pool, rng: np.random.Generator, clusters: int | None = N
 
 def _radius_of_purity(pool: Pool, rng: np.random.Generator, clusters: int | None, purity: float) -> float:
     """The largest radius, in steps of 0.0001, at which a share `purity` of the balls lie within one cluster."""
-    sample = UnitRows(pool)
+    sample = pool.in_memory()
     if pool.n > SAMPLE:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
     k = min(clusters or min(CLUSTERS, max(2, pool.n // 10)), sample.n)
@@ -50,7 +49,7 @@ def _radius_of_purity(pool: Pool, rng: np.random.Generator, clusters: int | None
     return math.ceil(limit * 1e4 - 1) / 1e4 if limit > 1e-4 and math.isfinite(limit) else _WITHOUT_STRUCTURE
 
 
-def _distance_to_other_clusters(unit: UnitRows, labels: np.ndarray) -> np.ndarray:
+def _distance_to_other_clusters(unit: Pool, labels: np.ndarray) -> np.ndarray:
     """(n,) float64 distance from each row to the nearest row of another cluster; infinite if there is no other."""
     x = unit.tile(0, unit.n).cpu().double().numpy()
     nearest = np.empty(unit.n)

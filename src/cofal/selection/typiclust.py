@@ -8,7 +8,6 @@ import torch
 
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Budgets, Picked, Pool
-from cofal.selection.unitrows import UnitRows
 
 MAX_CLUSTERS = 500
 SMALL_CLUSTER = 5  # clusters of at most this many points come last
@@ -37,7 +36,7 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     if budgets.total == 0:
         return Picked(picks)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
-    unit = UnitRows(pool)
+    unit = pool.in_memory()
     labels = kmeans(unit, k, rng, approx=approx).labels
     priority = content_hash(unit, rng) if approx else None
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
@@ -102,7 +101,7 @@ def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.n
     return np.lexsort((np.arange(len(values)) if rows is None else rows, rank))
 
 
-def _spread(unit: UnitRows, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
+def _spread(unit: Pool, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
     """(len(rows),) float64 mean squared distance of each row of a cluster to its nearest neighbours in it."""
     neighbors = min(NEIGHBORS, len(rows) // 2)
     if neighbors == 0:
@@ -115,7 +114,7 @@ def _spread(unit: UnitRows, rows: np.ndarray, priority: np.ndarray | None) -> np
     return spread
 
 
-def _neighbor_distances(unit: UnitRows, rows: np.ndarray, neighbors: int) -> np.ndarray:
+def _neighbor_distances(unit: Pool, rows: np.ndarray, neighbors: int) -> np.ndarray:
     """(len(rows),) float64 mean squared distance of each row to the `neighbors` nearest others among `rows`.
 
     In float64, so that neither the number of threads nor the tiles decide between near-equal rows.
