@@ -261,3 +261,15 @@ def test_wrong_parameters_are_named(wrong):
     name, value = next(iter(wrong.items()))
     with pytest.raises(UserError, match=f"{name} = {value!r}"):
         choose(clustered(0, (20, 20)), (1, 1), **wrong)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_once_all_is_covered_the_picks_still_spread(seed):
+    """Labelled samples already cover eight clusters at delta; a closer look keeps further picks from piling up in one."""
+    rng = np.random.default_rng(seed)
+    centers = np.eye(8)[:, :] * 3
+    where = [np.repeat(np.arange(8), 20) for _ in range(3)]
+    parts = [unit(centers[w] + 0.35 * rng.normal(size=(len(w), 8))) for w in where]
+    known = [np.arange(k, 160, 20) for k in range(3)]  # one of every cluster at every client
+    order, _ = choose(parts, (8, 8, 8), known, delta=1.0)
+    assert np.bincount([where[client][row] for client, row in order], minlength=8).max() <= 6

@@ -43,9 +43,9 @@ class _Told:
         self.delta, self.least = float(numbers["delta"]), int(numbers["min_region"])
         self.start, self.given, self.assigned = (int(numbers[name]) for name in ("start", "given", "assigned"))
 
-    def uncovered(self, rows: Rows, end: int | None = None) -> np.ndarray:
-        """(n,) bool: rows that no centre before `end` covers in this pass."""
-        return ~rows.covered(self.centers[self.start : end], self.levels[self.start : end], self.delta)
+    def uncovered(self, rows: Rows, end: int | None = None, delta: float | None = None) -> np.ndarray:
+        """(n,) bool: rows that no centre before `end` covers in this pass; at the radius asked about, or `delta`."""
+        return ~rows.covered(self.centers[self.start : end], self.levels[self.start : end], delta or self.delta)
 
 
 def _radius(holder: Holder, seed: int) -> np.ndarray:
@@ -56,22 +56,22 @@ def _radius(holder: Holder, seed: int) -> np.ndarray:
 
 def _proposals(rows: Rows, told: _Told) -> list[Region]:
     """The regions asked for last. What was sent for the questions before is worked out again, or remembered."""
-    prefix, wanted = told.arrays["prefix"], told.arrays["wanted"]
+    prefix, wanted, radii = (told.arrays[name].tolist() for name in ("prefix", "wanted", "radii"))
     regions: list[Region] = []
     sent = Sent(rows.n)
     if told.given:
-        for members, _ in labeled_regions(rows, told.least, told.delta):
+        for members, _ in labeled_regions(rows, told.least, radii[0]):
             sent.add(members)
-    past = hashlib.sha256(repr((told.delta, told.least, told.start, told.given)).encode())
-    for end, count in zip(prefix.tolist(), wanted.tolist()):
-        past.update(told.centers[:end].tobytes() + told.levels[:end].tobytes() + repr((end, count)).encode())
+    past = hashlib.sha256(repr((told.least, told.start, told.given)).encode())
+    for end, count, delta in zip(prefix, wanted, radii):
+        past.update(told.centers[:end].tobytes() + told.levels[:end].tobytes() + repr((end, count, delta)).encode())
         key = ("regions", past.digest())
         if key in rows.cache:
             regions = rows.cache[key]
             for members, _ in regions:
                 sent.add(members)
         else:
-            regions = best_regions(rows, told.uncovered(rows, end), count, told.least, told.delta, sent)
+            regions = best_regions(rows, told.uncovered(rows, end, delta), count, told.least, delta, sent)
             rows.cache[key] = regions
     return regions
 

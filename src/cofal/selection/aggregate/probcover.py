@@ -23,6 +23,7 @@ SCHEDULES = ("batched", "paper")
 TRIPS, PICKS_A_TRIP = 10, 20  # a batched selection takes at most TRIPS + budget / PICKS_A_TRIP round trips
 BATCHES = 20  # at most: every batch sends all centres so far to every client
 OFFERS = 4  # proposals that are looked at for each pick of a batch
+FINER = 0.75  # of the radius, once the regions that are left are too small to speak of
 KEPT = 2  # older proposals that stay in the running, for each pick of the last batch
 
 
@@ -143,7 +144,8 @@ def _one_by_one(state: _State, total: int) -> Generator[Question, Any, None]:
     """Algorithm 1: every client proposes its best region, all count, the best is taken by whoever is nearest."""
     while len(state.owners) < total:
         prefix = np.array([len(state.centers)], np.int32)
-        answers = yield state.question("propose", [{"wanted": np.ones(1, np.int32)} for _ in state.left], prefix=prefix)
+        one, radii = [{"wanted": np.ones(1, np.int32)} for _ in state.left], np.array([state.delta])
+        answers = yield state.question("propose", one, prefix=prefix, radii=radii)
         offers = _Offers(state.consortium.dimensions)
         offers.add(answers)
         best: list[int] = []
@@ -161,26 +163,32 @@ def _one_by_one(state: _State, total: int) -> Generator[Question, Any, None]:
 
 
 def _in_batches(state: _State, ends: list[int]) -> Generator[Question, Any, None]:
-    """For each batch two round trips: new proposals (and who is nearest to the last batch's centres), then counts."""
+    """For each batch two round trips: new proposals (and who is nearest to the last batch's centres), then counts.
+
+    A batch that finds too few regions is followed by one with a smaller radius, at which less is covered.
+    """
     offers = _Offers(state.consortium.dimensions)
-    prefix, wanted = np.empty(0, np.int32), np.empty((len(state.left), 0), np.int32)
+    prefix, wanted, radii = np.empty(0, np.int32), np.empty((len(state.left), 0), np.int32), np.empty(0)
     for end in ends:
         size = end - state.picks
         each = np.where(state.left > 0, -(-OFFERS * size // int((state.left > 0).sum())), 0)
         prefix = np.append(prefix, np.int32(len(state.centers)))
         wanted = np.concatenate([wanted, each[:, None].astype(np.int32)], axis=1)
-        answers = yield state.question("propose", [{"wanted": row} for row in wanted], prefix=prefix)
+        radii = np.append(radii, state.delta)
+        own = [{"wanted": row} for row in wanted]
+        answers = yield state.question("propose", own, prefix=prefix, radii=radii)
         state.assign(answers)
         offers.add(answers)
         offers.keep(state.left[offers.clients] > 0)
-        if len(offers.centers) == 0:
-            return
-        counts = yield state.question("count", summed=True, balls=offers.centers, sizes=offers.levels)
-        best, expected = offers.choose(counts, state.left, size)
-        if not best:
-            return
-        state.accept(offers.centers[best], offers.levels[best])
-        offers.keep_best(expected, KEPT * size)
+        best: list[int] = []
+        if len(offers.centers):
+            counts = yield state.question("count", summed=True, balls=offers.centers, sizes=offers.levels)
+            best, expected = offers.choose(counts, state.left, size)
+            state.accept(offers.centers[best], offers.levels[best])
+            offers.keep_best(expected, KEPT * size)
+        if len(best) < size:  # nearly all is covered: what is far from the picks at a closer look?
+            state.delta *= FINER
+            offers = _Offers(state.consortium.dimensions)
 
 
 class _Offers:
