@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numba
 import numpy as np
+import torch
 
 from cofal.privacy.attacks import aggregates
 from cofal.privacy.attacks.levels import Level, accuracy, levels
@@ -25,6 +28,7 @@ SHOWN = 10  # pictures of the grid
 CANDIDATES = 1000  # among which re-identification looks
 FORGED = 500  # private images that are rebuilt
 VERSIONS = 8  # noised versions of its own images that the attacker trains on
+_SMALL = 16  # pixels of a side
 REGIONS = (1, 5, 20)  # fewest samples of a region
 COUNTS = (10, 30, 100)  # regions of all clients together
 
@@ -67,6 +71,35 @@ def attack(
     told: Callable[[str], None],
 ) -> Study:
     """Run all attacks. `steps` of training for the decoder and the judge; `told` hears what is being done."""
+    with _few_threads(small=scene.own.images.shape[1] <= _SMALL):
+        return _attack(scene, epsilons, method, min_region, steps, seed, told)
+
+
+@contextmanager
+def _few_threads(small: bool) -> Iterator[None]:
+    """Many small selections between torch's trainings: threads that wait for the next one would take torch's cores.
+
+    Images of a few pixels are too little work for torch to share among cores as well.
+    """
+    threads, others = numba.get_num_threads(), torch.get_num_threads()
+    numba.set_num_threads(1)
+    torch.set_num_threads(1 if small else others)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(threads)
+        torch.set_num_threads(others)
+
+
+def _attack(
+    scene: Scene,
+    epsilons: list[float],
+    method: str,
+    min_region: int,
+    steps: int,
+    seed: int,
+    told: Callable[[str], None],
+) -> Study:
     told("training the attacker's decoder and the judge")
     bench = _Workshop(scene, steps, seed)
     overheard = _overhear(scene, method, min_region, seed)
