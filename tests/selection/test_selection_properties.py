@@ -4,15 +4,18 @@ from itertools import combinations
 from math import e
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracle import unit_rows
 
 import cofal
+from cofal.rng import generator
 from cofal.selection.api import SELECTORS
 from cofal.selection.coverage import KernelCoverage
 from cofal.selection.greedy import Quota
 from cofal.selection.kernels import TopHat, make_kernel
+from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Budgets, Pool
 
 GREEDY = {"probcover": {"delta": 0.8}, "maxherding": {}}
@@ -46,7 +49,8 @@ def test_budgets_are_spent_exactly_on_distinct_unlabelled_rows(problem, method, 
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["maxherding", "probcover", "random"]))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(SELECTORS)))
+@example(191, "typiclust")  # the two rows of a cluster of two: each other's only neighbour, so equally typical
 def test_order_of_clients_and_samples_does_not_matter(seed, method):
     """The same rows are picked, except where gains tie: two rows that raise only each other gain equally, for one."""
     rng = np.random.default_rng(seed)
@@ -65,8 +69,26 @@ def test_order_of_clients_and_samples_does_not_matter(seed, method):
         if method == "maxherding":
             parted = next((rank for rank, (a, b) in enumerate(zip(back, picks.order)) if a != b), None)
             assert parted is None or abs(picks.gains[parted] - again.gains[parted]) < 1e-9
+        elif method == "typiclust":
+            parted = next((rank for rank, (a, b) in enumerate(zip(back, picks.order)) if a != b), None)
+            if parted is not None:
+                pool = Pool(embeddings)
+                before = [int(pool.offsets[k]) + i for k, i in picks.order[:parted]]
+                ours, theirs = (
+                    _standing(pool, before, int(pool.offsets[k]) + i) for k, i in (picks.order[parted], back[parted])
+                )
+                assert ours == pytest.approx(theirs, abs=1e-12)
         else:
             assert set(back) == set(picks.order)
+
+
+def _standing(pool: Pool, picked: list[int], row: int) -> tuple[int, int, float]:
+    """By what TypiClust chose `row` after `picked`: size of its cluster, labels in it, mean squared distance."""
+    labels = kmeans(pool, 9, generator(0, "select")).labels
+    members = np.flatnonzero(labels == labels[row])
+    x = pool.tile(0, pool.n).double().numpy()
+    squares = np.sort(((x[members[members != row]] - x[row]) ** 2).sum(axis=1))[: len(members) // 2]
+    return len(members), int(np.isin(picked, members).sum()), float(squares.mean()) if len(squares) else 0.0
 
 
 @settings(deadline=None, max_examples=40)

@@ -7,11 +7,13 @@ that can still matter; near-ties are settled in float64.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from cofal.rng import generator
 from cofal.selection.foresight import Foresight, largest
-from cofal.selection.greedy import Quota
+from cofal.selection.greedy import TIE, Quota
 from cofal.selection.kernels import Kernel
 from cofal.selection.kmeans import content_hash
 from cofal.selection.pairs import BYTES_PER_PAIR, PairList
@@ -34,6 +36,8 @@ class KernelCoverage:
         self._best = np.zeros(pool.n)  # (n,) kernel value of the best pick for each row, float64
         self._near = RowValues(self._pool, kernel)
         self._foresight = Foresight(self._pool, kernel, generator(0, "foresight"))
+        self._gained = np.full(pool.n, np.inf)  # (n,) float64 gain of each row when last looked at in this pass
+        self._mistaken = False  # whether a guess was wrong: where rows are hard to tell apart, long lists are better
         self._caution = 1.0  # grows when a gain is found further off than expected
         self._forget()
         labeled = np.flatnonzero(pool.labeled)
@@ -52,7 +56,7 @@ class KernelCoverage:
         slack = 0.0 if self._kernel.exact else self._slack(top)
         rows = np.flatnonzero(gains >= top - 2 * slack)
         if slack > 0 and (len(rows) > 1 or top < 4 * slack):  # the second: it may be no gain at all
-            return rows, self._settled(rows)
+            return self._settled(rows, gains[rows] + slack)
         if not self._near.has(int(rows[0])):
             self._near.load(largest(gains, _BATCH))  # the next picks are likely among them
         return rows, gains[rows]
@@ -71,12 +75,14 @@ class KernelCoverage:
             old, new = before[points].astype(np.float32), self._best[points].astype(np.float32)
             self._pairs.lower_gains(self._gains[self._stage], points, old, new)
         else:
+            self._mistaken = self._mistaken or self._stage < len(self._foreseen)
             self._forget()
         return gain
 
     def restart(self) -> None:
         """Nothing counts as covered any more."""
         self._best = np.zeros(self._pool.n)
+        self._gained[:] = np.inf
         self._forget()
 
     def _forget(self) -> None:
@@ -90,7 +96,7 @@ class KernelCoverage:
         """Foresee picks until the pairs that matter fit in memory, then sweep over all pairs once."""
         self._forget()
         stages = [self._best]
-        foreseen = self._foresight.begin(self._best, quota)
+        foreseen = self._foresight.begin(self._best, quota, dense=self._mistaken)
         while (expected := foreseen.pairs_left()) > self._capacity and (row := foreseen.next_pick()) is not None:
             stages.append(self._raised(stages[-1], row))
             foreseen.confirm(row, stages[-1])
@@ -117,18 +123,36 @@ class KernelCoverage:
         """Whether two rows are one and the same or copies, whose picks have the same effect."""
         return a == b or bool((self._pool.tile(a, a + 1) == self._pool.tile(b, b + 1)).all())
 
-    def _settled(self, rows: np.ndarray) -> np.ndarray:
-        """float64 gains of `rows`, each summed in the order of the points; copies of a row are looked at once."""
-        copies = content_hash(self._pool.subset(rows), generator(0, "copies"))
-        _, firsts, which = np.unique(copies, return_index=True, return_inverse=True)
-        gains = np.empty(len(firsts))
-        for start in range(0, len(firsts), _BATCH):
-            batch = rows[firsts[start : start + _BATCH]]
-            self._near.load(batch)
-            for place, row in enumerate(batch):
-                points, values = self._near.above(self._best, int(row))
-                gains[start + place] = (values - self._best[points]).sum()
-        return gains[which]
+    def _settled(self, rows: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of `rows` that may gain the most, and their float64 gains, each summed in the order of the points.
+
+        `bounds` are above the gains; so is what a row gained when it was last looked at, since gains only fall. Rows
+        are looked at from the highest bound down to where none can reach the best, copies of a row once. Without the
+        earlier gains, tight clusters that are covered up to rounding would be looked at whole for every pick.
+        """
+        _, firsts, which = np.unique(self._hashes[rows], return_index=True, return_inverse=True)
+        most = np.full(len(firsts), np.inf)
+        np.minimum.at(most, which, np.minimum(bounds, self._gained[rows]))
+        gains = np.full(len(firsts), -np.inf)
+        order = np.argsort(-most, kind="stable")
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            top = gains.max()
+            if most[batch[0]] < top - 2 * TIE * abs(top):
+                break
+            self._near.load(rows[firsts[batch]])
+            for place in batch:
+                points, values = self._near.above(self._best, int(rows[firsts[place]]))
+                gains[place] = (values - self._best[points]).sum()
+        found = gains[which]
+        known = found > -np.inf
+        self._gained[rows[known]] = found[known]
+        return rows[known], found[known]
+
+    @cached_property
+    def _hashes(self) -> np.ndarray:
+        """(n,) the same number for copies of a row."""
+        return content_hash(self._pool, generator(0, "copies"))
 
     def _raised(self, best: np.ndarray, row: int) -> np.ndarray:
         """best (n,) after `row` is picked as well."""

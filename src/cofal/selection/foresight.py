@@ -70,16 +70,19 @@ class Foresight:
             values[:, start:stop] = self.kernel.tile(units, self.pool.tile(start, stop))
         return values
 
-    def begin(self, best: np.ndarray, quota: Quota) -> Guesses:
-        """Guesses from the state where rows have kernel value `best` (n,) to their best pick."""
-        return Guesses(self, best, quota.copy())
+    def begin(self, best: np.ndarray, quota: Quota, *, dense: bool) -> Guesses:
+        """Guesses from the state where rows have kernel value `best` (n,) to their best pick.
+
+        `dense`: a list of any length is thought cheaper than a guess.
+        """
+        return Guesses(self, best, quota.copy(), dense)
 
 
 class Guesses:
     """A run of guessed picks: ask `next_pick`, then `confirm` it with the state after it."""
 
-    def __init__(self, foresight: Foresight, best: np.ndarray, quota: Quota) -> None:
-        self._foresight, self._quota = foresight, quota
+    def __init__(self, foresight: Foresight, best: np.ndarray, quota: Quota, dense: bool) -> None:
+        self._foresight, self._quota, self._dense = foresight, quota, dense
         self._best = best.astype(np.float32)
         self.rows: list[int] = []
 
@@ -90,7 +93,7 @@ class Guesses:
             return n * n
         share = _share_above(self._foresight.on_few, self._levels())
         pairs = 1.1 * share * n * n
-        return pairs if share <= _DENSE else float("inf")
+        return pairs if self._dense or share <= _DENSE else float("inf")
 
     def next_pick(self) -> int | None:
         """The row that is likely picked next; None when no more should be guessed.
