@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cofal
 from cofal.errors import UserError
 from cofal.privacy.perturbation import kept_cosine, noise_scale, noise_stream, perturb, privacy_loss
 from cofal.rng import generator
@@ -107,3 +108,28 @@ def test_only_the_mechanism_with_a_proof_states_a_finite_loss():
     assert privacy_loss(0.0, 256, "vmf") == np.inf
     assert 600 < privacy_loss(0.6, 256, "vmf") < 700  # per unit of distance: a bound, not a small one
     assert privacy_loss(1.0, 256, "vmf") < privacy_loss(0.6, 256, "vmf")
+
+
+def test_a_selection_takes_either_noise_and_knows_rows_that_carry_it():
+    rows = [unit(60, 32, seed) for seed in (1, 2)]
+    given = {"method": "probcover", "delta": 1.2, "seed": 3, "epsilon": 0.6}
+    for mechanism in ("tangent", "vmf"):
+        here = cofal.select(rows, [4, 4], mechanism=mechanism, **given)
+        sent = [perturb(x, 0.6, generator(3, "perturb", k), mechanism) for k, x in enumerate(rows)]
+        there = cofal.select(sent, [4, 4], mechanism=mechanism, already_noised=True, **given)
+        assert here.order == there.order
+    with pytest.raises(UserError, match="mechanism"):
+        cofal.select(rows, [1, 1], mechanism="gauss")
+
+
+def test_the_corrected_radius_covers_under_noise_what_the_given_one_covers_without():
+    """Tight groups: at the given radius a noised ball holds its centre alone, at the corrected one about its group."""
+    groups = np.repeat(unit(6, 256), 40, axis=0) + 0.02 * generator(1, "groups").standard_normal((240, 256))
+    rows = [(groups / np.linalg.norm(groups, axis=1, keepdims=True)).astype(np.float32)]
+    given = {"method": "probcover", "delta": 0.6, "seed": 0}
+    clean = cofal.select(rows, [6], **given).gains
+    noised = cofal.select(rows, [6], epsilon=0.6, **given).gains
+    left = cofal.select(rows, [6], epsilon=0.6, correct_radius=False, **given).gains
+    assert list(clean) == [40] * 6
+    assert noised.sum() > 200
+    assert left.sum() < 20
