@@ -1,5 +1,6 @@
 """Aggregate selection over messages: the picks of cofal.select, nothing of a single sample on the wire, masked sums."""
 
+import shutil
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +16,11 @@ from cofal.federation.client_app import app
 from cofal.federation.embedded import run_embedded
 from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import open_site
-from cofal.files import read_json
+from cofal.files import read_json, write_json
 from cofal.report.facts import Facts
 from cofal.report.page import render
 from cofal.rng import generator
+from cofal.rundir import RunDir
 from small_run import SMALL
 
 METHODS = ("maxherding", "probcover", "typiclust")
@@ -203,3 +205,19 @@ def test_noise_on_counts_is_charged_and_the_spent_budget_ends_the_selection(tmp_
     assert read_json(run.sites / "site-0" / "privacy" / "spent.json") == spent["site-0"]
     with pytest.raises(UserError, match="privacy budget spent"):
         run_recorded(tmp_path / "short", cache, noise[0], noise[1].replace("epsilon=40", "epsilon=0.5"))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_selection_lost_after_the_sites_took_note_is_repeated_with_the_same_picks(finished, tmp_path, cache, steps):
+    """Killed between the sites' note and the server's: the sites' lists then hold picks that the server never saw."""
+    run = RunDir(tmp_path / "run")
+    shutil.copytree(finished[0].path, run.path)
+    before, numbers = asked_at(run), [cell["accuracy"] for cell in read_json(run.results)]
+    record = read_json(run.picks("typiclust-aggregate"))
+    write_json(run.picks("typiclust-aggregate"), {**record, "steps": record["steps"][:steps]})
+    for budget in (6, 12)[steps:]:
+        run.cell("typiclust-aggregate", budget).unlink()
+    run.results.unlink()
+    again = run_embedded(load("digits", AGGREGATE), run.path, cache)
+    assert asked_at(again) == before
+    assert [cell["accuracy"] for cell in read_json(again.results)] == numbers
