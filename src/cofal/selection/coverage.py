@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from cofal.rng import generator
+from cofal.selection import foresight
 from cofal.selection.foresight import Foresight, largest
 from cofal.selection.greedy import TIE, Quota
 from cofal.selection.kernels import Kernel
@@ -19,6 +20,7 @@ from cofal.selection.kmeans import content_hash
 from cofal.selection.pairs import BYTES_PER_PAIR, PairList
 from cofal.selection.pool import Pool
 from cofal.selection.rowvalues import RowValues
+from cofal.selection.steps import steps
 from cofal.selection.sweep import sweep, tile_size
 
 MEMORY_LIMIT = 2 << 30  # bytes
@@ -97,9 +99,11 @@ class KernelCoverage:
         self._forget()
         stages = [self._best]
         foreseen = self._foresight.begin(self._best, quota, dense=self._mistaken)
-        while (expected := foreseen.pairs_left()) > self._capacity and (row := foreseen.next_pick()) is not None:
-            stages.append(self._raised(stages[-1], row))
-            foreseen.confirm(row, stages[-1])
+        with steps("looking ahead", foresight.MOST) as advance:
+            while (expected := foreseen.pairs_left()) > self._capacity and (row := foreseen.next_pick()) is not None:
+                stages.append(self._raised(stages[-1], row))
+                foreseen.confirm(row, stages[-1])
+                advance(1)
         if expected <= self._capacity:
             self._pairs = PairList(self._pool.n, tile_size(self._pool.n), self._capacity)
         self._foreseen = foreseen.rows

@@ -16,11 +16,11 @@ from cofal.selection.kernels import Kernel
 from cofal.selection.pool import Pool
 
 MOST = 48  # picks foreseen at once
-_DENSE = 0.03  # share of all pairs beyond which another guess is cheaper than listing the pairs
+_DENSE, _LONG = 0.08, 1500  # share of all pairs, and pairs a row, beyond which a guess is cheaper than listing them
 _SMALL = 1024  # pools up to this size list all their pairs
 _FEW, _MANY, _MOST_POINTS, _SCOUTS = 2048, 4096, 16_384, 4096  # points of ever closer looks; sampled candidates
 _ROOM = 256 << 20  # bytes that the values of all rows on the few points may take
-_LOOK, _REGIONS, _REGION, _SHORT, _KEEP = 2048, 16, 128, 512, 64  # candidates that take part in each look
+_LOOK, _REGIONS, _REGION, _SHORT, _KEEP = 2048, 16, 128, 512, 64  # most candidates in each look
 _TILE = 8192
 
 
@@ -93,7 +93,7 @@ class Guesses:
             return n * n
         share = _share_above(self._foresight.on_few, self._levels())
         pairs = 1.1 * share * n * n
-        return pairs if self._dense or share <= _DENSE else float("inf")
+        return pairs if self._dense or share <= min(_DENSE, _LONG / n) else float("inf")
 
     def next_pick(self) -> int | None:
         """The row that is likely picked next; None when no more should be guessed.
@@ -106,8 +106,8 @@ class Guesses:
         gains = _coarse_gains(f.on_few, self._levels())
         gains[~feasible] = -1
         region, closest = self._regions()
-        rows = np.union1d(largest(gains, _LOOK), region)
-        for points, count in ((f.many, _SHORT), (f.most, _KEEP)):
+        rows = np.union1d(largest(gains, min(_LOOK, max(len(gains) // 50, _KEEP))), region)
+        for points, count in ((f.many, min(_SHORT, max(len(gains) // 40, _KEEP))), (f.most, _KEEP)):
             rows = rows[largest(self._gains_of(rows, points), count)]
         rows = np.union1d(rows, closest)
         rows = rows[feasible[rows]]
@@ -131,7 +131,8 @@ class Guesses:
         closeness = f.values(scouts)
         closeness[:, ~feasible] = -np.inf
         room = int(feasible.sum())
-        region = np.concatenate([largest(values, min(_REGION, room)) for values in closeness])
+        near = min(_REGION, max(len(feasible) // 400, 8), room)
+        region = np.concatenate([largest(values, near) for values in closeness])
         return region, largest(closeness[0], min(_KEEP, room))
 
     def confirm(self, row: int, best: np.ndarray) -> None:

@@ -130,10 +130,11 @@ def _nearest(pool: Pool, rows: np.ndarray, centers: np.ndarray) -> tuple[np.ndar
     factors = torch.as_tensor(-2 * centers.T, dtype=torch.float32).to(pool.device)
     offsets = torch.as_tensor(norms, dtype=torch.float32).to(pool.device)
     doubt = 8 * pool.d * 2.0**-24  # more than float32 rounding can do to a score of d products, norms at most 1
+    room = torch.empty(min(TILE, len(rows)), len(centers), device=pool.device)  # fresh memory for each tile costs time
     for start in range(0, len(rows), TILE):
         span = slice(start, start + TILE)
         x = pool.rows(rows[span]) if len(rows) < pool.n else pool.tile(start, min(start + TILE, pool.n))
-        scores = torch.addmm(offsets, x, factors)  # (tile, k) squared distances less |x|^2 = 1
+        scores = torch.addmm(offsets, x, factors, out=room[: len(x)])  # (tile, k) squared distances less |x|^2 = 1
         labels[span], best, second = _best_two(scores)
         unsure = np.flatnonzero(second - best <= doubt)
         if len(unsure):
