@@ -33,7 +33,7 @@ class Decoder(nn.Module):
         layers: list[nn.Module] = []
         width = _WIDTH
         for _ in range(doublings + 1):
-            narrower = max(width // 2, 32)
+            narrower = max(width // 2, 16)
             layers += [nn.Conv2d(width, narrower, 3, 1, 1, bias=False), nn.BatchNorm2d(narrower), nn.ReLU()]
             width = narrower
             if len(layers) < 3 * (doublings + 1) + doublings:
@@ -42,6 +42,7 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         coarse = self.spread(x).view(len(x), _WIDTH, self.start, self.start)
+        coarse = coarse.contiguous(memory_format=torch.channels_last)  # as the weights are
         side = self.side
         pictures: Tensor = torch.sigmoid(self.layers(coarse)[:, :, :side, :side])
         return pictures

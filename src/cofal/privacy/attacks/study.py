@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 
@@ -71,24 +69,13 @@ def attack(
     told: Callable[[str], None],
 ) -> Study:
     """Run all attacks. `steps` of training for the decoder and the judge; `told` hears what is being done."""
-    with _few_threads(small=scene.own.images.shape[1] <= _SMALL):
-        return _attack(scene, epsilons, method, min_region, steps, seed, told)
-
-
-@contextmanager
-def _few_threads(small: bool) -> Iterator[None]:
-    """Many small selections between torch's trainings: threads that wait for the next one would take torch's cores.
-
-    Images of a few pixels are too little work for torch to share among cores as well.
-    """
-    threads, others = numba.get_num_threads(), torch.get_num_threads()
-    numba.set_num_threads(1)
-    torch.set_num_threads(1 if small else others)
+    threads = torch.get_num_threads()
+    if scene.own.images.shape[1] <= _SMALL:
+        torch.set_num_threads(1)  # a few pixels are too little work to share among cores
     try:
-        yield
+        return _attack(scene, epsilons, method, min_region, steps, seed, told)
     finally:
-        numba.set_num_threads(threads)
-        torch.set_num_threads(others)
+        torch.set_num_threads(threads)
 
 
 def _attack(
