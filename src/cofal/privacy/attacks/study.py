@@ -20,7 +20,6 @@ from cofal.selection.aggregate.select import aggregate_method
 from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Pool
 from cofal.selection.shares import divide
-from cofal.selection.unitrows import UnitRows
 
 SHOWN = 10  # pictures of the grid
 CANDIDATES = 1000  # among which re-identification looks
@@ -227,7 +226,7 @@ def _nearest_mean(rows: np.ndarray, means: np.ndarray) -> np.ndarray:
 def _to_means(own: Party, count: int, min_region: int, seed: int) -> np.ndarray:
     """The attacker's own rows, each replaced by the mean of a region of about the size of those it heard of."""
     k = max(1, min(count, len(own) // max(2, min_region)))
-    found = kmeans(UnitRows(Pool([own.rows])), k, generator(seed, "attack", "regions"))
+    found = kmeans(Pool([own.rows]).in_memory(), k, generator(seed, "attack", "regions"))
     return _nearest_mean(own.rows, found.centers)
 
 

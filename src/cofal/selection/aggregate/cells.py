@@ -14,7 +14,6 @@ from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Holder
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Pool
-from cofal.selection.unitrows import UnitRows
 
 TILE = 2048  # rows compared with centres at once
 SMALLEST_SHARE = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
@@ -78,7 +77,7 @@ def cells(holder: Holder, most: int, min_region: int, seed: int) -> tuple[np.nda
     if len(rows) < min_region or most < 1:
         return np.empty((0, holder.rows.shape[1])), np.empty(0, np.int64)
     k = min(most, max(1, len(rows) // min(SMALLEST_SHARE * min_region, len(rows))))
-    found = kmeans(UnitRows(Pool([rows])), k, generator(seed, "cells"))
+    found = kmeans(Pool([rows]).in_memory(), k, generator(seed, "cells"))
     labels, centers = found.labels.astype(np.int64), found.centers
     while (counts := np.bincount(labels, minlength=len(centers))).min() < min_region:
         kept = counts >= min_region

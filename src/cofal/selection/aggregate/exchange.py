@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+COARSE = 0.05  # step of the distances and cosines that clients tell of single samples
 LIMIT = 2**31  # totals of summed answers stay below this in absolute value, so that four bytes carry a number
 
 
@@ -87,6 +88,14 @@ def fraction_bits(samples: int) -> int:
 def fixed(values: np.ndarray, bits: int) -> np.ndarray:
     """Real numbers as int32 multiples of 2**-bits: sums of such are exact and do not depend on the order."""
     return np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits).astype(np.int32)
+
+
+def coarse(values: np.ndarray) -> np.ndarray:
+    """Distances or cosines of single samples, rounded to what choosing among clients needs (float32).
+
+    An exact one tells whoever holds a copy of the sample that it is there: he computes it and finds it in the answer.
+    """
+    return (np.rint(np.asarray(values, dtype=np.float64) / COARSE) * COARSE).astype(np.float32)
 
 
 def real(totals: np.ndarray, bits: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from cofal.selection.aggregate.exchange import (
     Holder,
     Method,
     Question,
+    coarse,
     fixed,
     fraction_bits,
     real,
@@ -185,7 +186,7 @@ def _answer_offers(holder: Holder, candidates: np.ndarray, depth: int) -> Arrays
     covered = np.full(len(candidates), NONE, np.float32)
     cosines = candidates @ rows[taken].T
     np.maximum.at(covered, cosines.argmax(0), cosines.max(0, initial=NONE))
-    return {"free": np.maximum(free, NONE), "taken": covered}
+    return {"free": coarse(np.maximum(free, NONE)), "taken": coarse(covered)}
 
 
 def _answer_gains(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question
+from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, coarse
 from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
 from cofal.selection.typiclust import MAX_CLUSTERS, SMALL_CLUSTER
 
@@ -77,7 +77,7 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
         distances = np.full((len(ranked), depth), np.inf, np.float32)
         for cluster, rows in enumerate(ranked):
             distances[cluster, : len(rows)] = squares[rows[:depth]]
-        return {"distances": np.sqrt(distances)}
+        return {"distances": coarse(np.sqrt(distances))}
     holder.picked = _replay(ranked, squares, arrays["clusters"])
     holder.picked = canonical(holder)[2][holder.picked]
     return {}
