@@ -40,14 +40,8 @@ def attack_command(
     Example: cofal privacy attack demo --out attacks
     """
     import json
-    import os
     import shlex
     import sys
-
-    # Small selections alternate with trainings: threads of the one that spin until their next turn would take the cores
-    # of the other. Both settings are read when numba and torch are first imported.
-    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
     from rich.console import Console
     from rich.table import Table

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 
@@ -68,13 +69,17 @@ def attack(
     told: Callable[[str], None],
 ) -> Study:
     """Run all attacks. `steps` of training for the decoder and the judge; `told` hears what is being done."""
-    threads = torch.get_num_threads()
+    threads, workers = torch.get_num_threads(), numba.get_num_threads()
+    # Small selections alternate with trainings: workers of the one that wait for their next turn would take the cores
+    # of the other.
+    numba.set_num_threads(1)
     if scene.own.images.shape[1] <= _SMALL:
         torch.set_num_threads(1)  # a few pixels are too little work to share among cores
     try:
         return _attack(scene, epsilons, method, min_region, steps, seed, told)
     finally:
         torch.set_num_threads(threads)
+        numba.set_num_threads(workers)
 
 
 def _attack(
