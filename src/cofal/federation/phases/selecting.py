@@ -14,7 +14,6 @@ from cofal.federation.phases.aggregating import Task, select_from_aggregates
 from cofal.federation.phases.embedding import Shared
 from cofal.federation.phases.pretrain import Encoder
 from cofal.files import read_json, write_json
-from cofal.privacy.perturbation import kept_cosine
 from cofal.rng import generator
 from cofal.rundir import RunDir
 from cofal.selection import select
@@ -104,15 +103,6 @@ def _params(config: Config, method: str) -> dict[str, Any]:
     return {"lengthscale": config.selection.lengthscale} if method == "maxherding" else {}
 
 
-def _noise(config: Config, shared: Shared, method: str) -> dict[str, Any]:
-    """What ProbCover has to know of the noise that the sites put on their embeddings."""
-    chosen = config.selection
-    if method != "probcover" or shared.share != "perturbed":
-        return {}
-    kept = kept_cosine(chosen.epsilon, shared.dimension, chosen.mechanism)
-    return {"kept_cosine": kept, "correct_radius": chosen.correct_radius}
-
-
 def _central(
     config: Config,
     fleet: Fleet,
@@ -123,6 +113,9 @@ def _central(
     seed: int,
 ) -> list[dict[str, Any]]:
     """The server picks over the union of what the sites shared."""
+    params = _params(config, method)
+    if method == "probcover":
+        params["correct_radius"] = config.selection.correct_radius
     picks = select(
         [shared.embeddings[name] for name in fleet.names],
         [wanted[name] for name in fleet.names],
@@ -130,8 +123,10 @@ def _central(
         coordination="central",
         labeled=[shared.positions(name, [*shared.known[name], *asked[name]]) for name in fleet.names],
         seed=seed,
-        **_params(config, method),
-        **_noise(config, shared, method),
+        epsilon=config.selection.epsilon,
+        mechanism=config.selection.mechanism,
+        already_noised=True,
+        **params,
     )
     names = fleet.names
     return [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
