@@ -11,7 +11,7 @@ import pytest
 from secure_consortium import ROUNDS, Consortium, numbers, plain_total, same
 
 from cofal.errors import UserError
-from cofal.privacy.secure_sum import MOST_ROUNDS, Collector, Session, public_identity, site_identity
+from cofal.privacy.secure_sum import MOST_ROUNDS, Collector, Session, masks, public_identity, site_identity
 
 
 @pytest.fixture(scope="module")
@@ -321,8 +321,9 @@ def test_a_killed_answer_is_on_record(tmp_path, step):
     assert same(consortium.total(0, inputs), plain_total(inputs))
 
 
-def test_noise_of_a_round_is_the_same_in_every_process(three):
-    first, again, later = (three.open("site0").noise_source(r) for r in (3, 3, 4))
+def test_noise_of_a_question_is_the_same_in_every_process():
+    one, other = bytes(32), bytes([1] * 32)
+    first, again, later = (masks.byte_source(masks.derive(one, "counts", r)) for r in (3, 3, 4))
     drawn = [first(10), first(10)]
     assert [again(10), again(10)] == drawn
-    assert len({*drawn, later(10), three.open("site1").noise_source(3)(10)}) == 4
+    assert len({*drawn, later(10), masks.byte_source(masks.derive(other, "counts", 3))(10)}) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import secrets
 from collections.abc import Mapping
@@ -74,11 +73,7 @@ def _noised(site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config
     budget = Accountant(site.folder / "privacy" / "spent.json", epsilon=noise.epsilon, delta=noise.delta)
     budget.spend(noise.mechanism, noise.parameter, times, answer=question.hexdigest())
     secret = bytes.fromhex(settle(site.folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
-    calls = itertools.count()
-
-    def draw(size: int) -> bytes:
-        return masks.stream(masks.derive(secret, "counts", question.digest(), next(calls)), size).tobytes()
-
+    draw = masks.byte_source(masks.derive(secret, "counts", question.digest()))
     return {
         name: noisy(array, noise.mechanism, noise.parameter, draw) if name in counted else array
         for name, array in answer.items()

@@ -15,7 +15,7 @@ import numpy as np
 
 from cofal.errors import UserError
 
-# Gives that many random bytes: `secrets.token_bytes`, a numpy generator's `bytes`, a session's `noise_source`.
+# Gives that many random bytes: `secrets.token_bytes`, a numpy generator's `bytes`, `masks.byte_source`.
 Draw = Callable[[int], bytes]
 
 LAPLACE, GAUSSIAN = "laplace", "gaussian"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -31,6 +32,12 @@ def stream(key: bytes, size: int) -> np.ndarray:
     """(size,) uint8: the ChaCha20 key stream of `key`. A key is used for one stream only, hence the constant nonce."""
     cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     return np.frombuffer(cipher.update(bytes(size)), dtype=np.uint8)
+
+
+def byte_source(key: bytes) -> Callable[[int], bytes]:
+    """Random bytes by portions, the same for a key in whatever process: noise that repetition cannot average away."""
+    calls = itertools.count()
+    return lambda size: stream(derive(key, "part", next(calls)), size).tobytes()
 
 
 def mask(seed: bytes, session: str, round: int, layout: bytes, words: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -161,11 +161,6 @@ class Session:
             pairs={name: pair for name, pair in self._pairs.items() if name in held},
             needed=roster.threshold - 1,
         )
-
-    def noise_source(self, round: int) -> Callable[[int], bytes]:
-        """Random bytes, the same for a round in whatever process: noise that repeated requests cannot average away."""
-        key, calls = masks.derive(self.root, "noise", round), iter(range(2**63))
-        return lambda size: masks.stream(masks.derive(key, "part", next(calls)), size).tobytes()
 
     def close(self) -> None:
         """Forget the session's secrets: nobody, this site included, can unmask or answer anything of it again."""
