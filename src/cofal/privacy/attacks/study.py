@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,60 +70,57 @@ def attack(
     told: Callable[[str], None],
 ) -> Study:
     """Run all attacks. `steps` of training for the decoder and the judge; `told` hears what is being done."""
+    with _few_threads(scene.own.images.shape[1]):
+        told("training the attacker's decoder and the judge")
+        bench = _Workshop(scene, steps, seed)
+        overheard = _overhear(scene, method, min_region, seed)
+        rows, grid = [], [("original", bench.originals[:SHOWN])]
+        for level in levels(epsilons):
+            told(level.name)
+            if level.kind == "noise":
+                row, pictures = _noised(scene, bench, level, seed)
+            elif level.kind == "aggregate":
+                row, pictures = _aggregated(scene, bench, level, overheard, min_region)
+            else:
+                row, pictures = _nothing(bench, level)
+            row.accuracy, row.accuracy_error = accuracy(scene, level, method, min_region, seed)
+            rows.append(row)
+            if level.mechanism == "tangent":  # vmf's look the same
+                grid.append((level.name, pictures[:SHOWN]))
+        told("membership by number and size of regions")
+        attacked = scene.attacked
+        facts = {
+            "images attacked": len(attacked),
+            "outsiders": len(scene.outside),
+            "attacker's own images": len(scene.own),
+            "candidates": min(CANDIDATES // 2, len(attacked)) + min(CANDIDATES // 2, len(scene.outside)),
+            "dimensions": scene.d,
+            "clients": len(scene.sites),
+            "method": method,
+            "min_region": min_region,
+            "budgets": list(scene.config.selection.budgets),
+            "decoder steps": steps,
+            "seed": seed,
+        }
+        return Study(rows, _region_sweep(scene, seed), _known_seed(scene, seed), bench.ceiling, grid, facts)
+
+
+@contextmanager
+def _few_threads(side: int) -> Iterator[None]:
+    """Fewer threads than cores in the block, for images of `side` pixels.
+
+    Small selections alternate with trainings: workers of the one that wait for their next turn would take the cores of
+    the other. And a few pixels are too little work to share among cores.
+    """
     threads, workers = torch.get_num_threads(), numba.get_num_threads()
-    # Small selections alternate with trainings: workers of the one that wait for their next turn would take the cores
-    # of the other.
     numba.set_num_threads(1)
-    if scene.own.images.shape[1] <= _SMALL:
-        torch.set_num_threads(1)  # a few pixels are too little work to share among cores
+    if side <= _SMALL:
+        torch.set_num_threads(1)
     try:
-        return _attack(scene, epsilons, method, min_region, steps, seed, told)
+        yield
     finally:
         torch.set_num_threads(threads)
         numba.set_num_threads(workers)
-
-
-def _attack(
-    scene: Scene,
-    epsilons: list[float],
-    method: str,
-    min_region: int,
-    steps: int,
-    seed: int,
-    told: Callable[[str], None],
-) -> Study:
-    told("training the attacker's decoder and the judge")
-    bench = _Workshop(scene, steps, seed)
-    overheard = _overhear(scene, method, min_region, seed)
-    rows, grid = [], [("original", bench.originals[:SHOWN])]
-    for level in levels(epsilons):
-        told(level.name)
-        if level.kind == "noise":
-            row, pictures = _noised(scene, bench, level, seed)
-        elif level.kind == "aggregate":
-            row, pictures = _aggregated(scene, bench, level, overheard, min_region)
-        else:
-            row, pictures = _nothing(bench, level)
-        row.accuracy, row.accuracy_error = accuracy(scene, level, method, min_region, seed)
-        rows.append(row)
-        if level.mechanism == "tangent":  # vmf's look the same
-            grid.append((level.name, pictures[:SHOWN]))
-    told("membership by number and size of regions")
-    attacked = scene.attacked
-    facts = {
-        "images attacked": len(attacked),
-        "outsiders": len(scene.outside),
-        "attacker's own images": len(scene.own),
-        "candidates": min(CANDIDATES // 2, len(attacked)) + min(CANDIDATES // 2, len(scene.outside)),
-        "dimensions": scene.d,
-        "clients": len(scene.sites),
-        "method": method,
-        "min_region": min_region,
-        "budgets": list(scene.config.selection.budgets),
-        "decoder steps": steps,
-        "seed": seed,
-    }
-    return Study(rows, _region_sweep(scene, seed), _known_seed(scene, seed), bench.ceiling, grid, facts)
 
 
 class _Workshop:
