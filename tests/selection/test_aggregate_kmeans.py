@@ -7,19 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggregate_choice import parts_of
 from cofal.selection.aggregate.cells import cells
 from cofal.selection.aggregate.exchange import Consortium, Holder, total
 from cofal.selection.aggregate.kmeans import answer_kmeans, federated_kmeans, seeds
-
-
-def parts_of(seed, sizes, d=8, groups=12, spread=0.4):
-    rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(groups, d))
-    parts = []
-    for size in sizes:
-        x = centers[rng.integers(groups, size=size)] + spread * rng.normal(size=(size, d))
-        parts.append((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
-    return parts
 
 
 def federated(parts, k, *, min_region, iterations, seed=0):

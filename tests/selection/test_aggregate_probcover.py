@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
+from aggregate_choice import choose_with
 from cofal.errors import UserError
 from cofal.selection.aggregate.cells import canonical
-from cofal.selection.aggregate.exchange import Consortium, Holder, run
+from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.aggregate.probcover import PROBCOVER
 from cofal.selection.aggregate.regions import LEVELS, Sent, radius_of
 
@@ -27,22 +30,7 @@ def clustered(seed, sizes, d=8, groups=6, spread=0.35):
     return [unit(centers[rng.integers(groups, size=n)] + spread * rng.normal(size=(n, d))) for n in sizes]
 
 
-def choose(parts, budgets, labeled=None, seed=0, answer=PROBCOVER.answer, **params):
-    """((client, position) in picked order, exchanged); every claim about budgets is checked here."""
-    holders = []
-    for client, rows in enumerate(parts):
-        taken = np.zeros(len(rows), dtype=bool)
-        taken[[] if labeled is None else labeled[client]] = True
-        holders.append(Holder(rows, taken))
-    known = Consortium([len(p) for p in parts], [int(h.taken.sum()) for h in holders], list(budgets), parts[0].shape[1])
-    clients, cost = run(PROBCOVER.coordinate(known, np.random.default_rng(seed), **params), holders, answer)
-    for client, holder in enumerate(holders):
-        picked = np.empty(0, np.int64) if holder.picked is None else holder.picked
-        assert clients.count(client) == len(picked) == budgets[client]
-        assert len(set(picked.tolist())) == len(picked)
-        assert not holder.taken[picked].any()
-    turns = [iter([] if h.picked is None else h.picked.tolist()) for h in holders]
-    return [(client, next(turns[client])) for client in clients], cost
+choose = partial(choose_with, PROBCOVER)
 
 
 def paper(parts, budgets, delta):

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cofal
+from aggregate_choice import choose_with, parts_of
 from cofal.errors import UserError
-from cofal.selection.aggregate.exchange import Consortium, Holder, run
+from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.aggregate.herding import NONE, Herd
 from cofal.selection.aggregate.kmeans import Clusters
 from cofal.selection.aggregate.maxherding import MAXHERDING
@@ -19,34 +20,8 @@ METHODS = {"typiclust": TYPICLUST, "maxherding": MAXHERDING}
 both = pytest.mark.parametrize("name", list(METHODS))
 
 
-def parts_of(seed, sizes, d=8, groups=12, spread=0.4):
-    rng = np.random.default_rng(seed)
-    centers = rng.normal(size=(groups, d))
-    parts = []
-    for size in sizes:
-        x = centers[rng.integers(groups, size=size)] + spread * rng.normal(size=(size, d))
-        parts.append((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
-    return parts
-
-
-def choose(name, parts, budgets, labeled=None, seed=0, answer=None, **params):
-    """((client, position) in picked order, cost); budgets, repeats and labelled samples are checked here."""
-    method = METHODS[name]
-    holders = []
-    for client, rows in enumerate(parts):
-        taken = np.zeros(len(rows), dtype=bool)
-        taken[[] if labeled is None else labeled[client]] = True
-        holders.append(Holder(rows, taken))
-    known = Consortium([len(p) for p in parts], [int(h.taken.sum()) for h in holders], list(budgets), parts[0].shape[1])
-    talk = method.coordinate(known, np.random.default_rng(seed), **params)
-    clients, cost = run(talk, holders, answer or method.answer)
-    picked = [[] if holder.picked is None else holder.picked.tolist() for holder in holders]
-    for client, holder in enumerate(holders):
-        assert clients.count(client) == len(picked[client]) == budgets[client]
-        assert len(set(picked[client])) == len(picked[client])
-        assert not holder.taken[picked[client]].any()
-    turns = [iter(positions) for positions in picked]
-    return [(client, next(turns[client])) for client in clients], cost
+def choose(name, parts, budgets, labeled=None, **params):
+    return choose_with(METHODS[name], parts, budgets, labeled, **params)
 
 
 @st.composite
