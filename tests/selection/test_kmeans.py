@@ -143,12 +143,13 @@ def test_a_memory_map_is_read_in_tiles(tmp_path, monkeypatch, dtype):
     np.save(tmp_path / "x.npy", x)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     monkeypatch.setattr(module, "TILE", 128)
+    monkeypatch.setattr(module, "SCORES", 1)
     monkeypatch.setattr(module, "SEED_ROWS", 128)
     monkeypatch.setattr(module, "SEED_ROWS_PER_CLUSTER", 1)
     monkeypatch.setattr(pools, "KEPT_BYTES", 0)
     asked = []
     rows = Pool.rows
-    monkeypatch.setattr(Pool, "rows", lambda self, index: asked.append(len(index)) or rows(self, index))
+    monkeypatch.setattr(Pool, "rows", lambda self, index, out=None: asked.append(len(index)) or rows(self, index))
     result = kmeans(unit([mapped]), 12, generator(0))
     assert max(asked) <= 128
     assert np.array_equal(result.labels, kmeans(unit([x]), 12, generator(0)).labels)

@@ -65,17 +65,24 @@ class Pool:
                 out[a - start : b - start] = part / self._norms[a:b, None]
         return torch.from_numpy(out).to(self.device)
 
-    def rows(self, index: np.ndarray) -> torch.Tensor:
-        """The rows of `index` (any order) as a (len(index), d) float32 tensor of unit rows on the pool's device."""
+    def rows(self, index: np.ndarray, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The rows of `index` (any order) as a (len(index), d) float32 tensor of unit rows on the pool's device.
+
+        Its memory is the head of `out` (at least len(index), d) where that saves taking new memory.
+        """
         index = np.asarray(index, dtype=np.int64)
         if self._unit is not None:
+            if out is not None and self.device.type == "cpu":
+                return torch.index_select(
+                    torch.from_numpy(self._unit), 0, torch.from_numpy(index), out=out[: len(index)]
+                )
             return torch.from_numpy(self._unit[index]).to(self.device)
-        out = np.empty((len(index), self.d), dtype=np.float32)
+        found = np.empty((len(index), self.d), dtype=np.float32)
         for client in np.unique(self.owner[index]):
             mine = np.flatnonzero(self.owner[index] == client)
             part = np.asarray(self._arrays[client][index[mine] - self.offsets[client]], dtype=np.float64)
-            out[mine] = part / self._norms[index[mine], None]
-        return torch.from_numpy(out).to(self.device)
+            found[mine] = part / self._norms[index[mine], None]
+        return torch.from_numpy(found).to(self.device)
 
     def locate(self, row: int) -> tuple[int, int]:
         """The (client, position in that client's array) of a global row."""
