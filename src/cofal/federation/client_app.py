@@ -6,12 +6,9 @@ Each declares what kind of thing it sends; `gate` lets it out, or not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import RecordDict
 
 from cofal.errors import UserError
@@ -20,6 +17,7 @@ from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
 from cofal.federation.holding import answer_question, session
 from cofal.federation.site import Site, checked_digest
+from cofal.learning.batches import one_thread
 from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
 from cofal.learning.frozen import load_frozen
@@ -229,17 +227,6 @@ def evaluate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Reco
         probabilities = predict_proba(model, embed(encoder, site.test.images, device=site.settings.device))
     correct = int((probabilities.argmax(axis=1) == site.test.labels).sum())
     return m.pack(metrics={m.EXAMPLES: len(site.test.ids), "correct": correct})
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """A head on a few dozen labels is too small to share among cores: waking them costs more than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _encoder(site: Site, arrays: dict[str, np.ndarray], description: dict[str, Any], digest: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -85,3 +86,14 @@ def cosine_lr(base: float, round: int, rounds: int, warmup: int = 0) -> float:
     if round < warmup:
         return base * (round + 1) / (warmup + 1)
     return base * 0.5 * (1.0 + math.cos(math.pi * (round - warmup) / max(1, rounds - warmup)))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A head on a few dozen labels is too small to share among cores: waking them costs more than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
