@@ -1,0 +1,82 @@
+"""What is read off the store for people: how far the labelling is, who did how much, what is out of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from statistics import median
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select
+
+from cofal.labeling.records import Progress, Work
+from cofal.labeling.schema import answers, events, queries, samples
+
+
+def awaits_second(overlap: float) -> ColumnElement[bool]:
+    """Does a labelled sample wait for a second opinion, by the overlap share?"""
+    return and_(
+        samples.c.state == "labelled",
+        samples.c.answers == 1,
+        samples.c.resolved_by.is_(None),
+        samples.c.draw < overlap,
+    )
+
+
+def skipped_as_of(connection: Connection, number: int) -> set[str]:
+    """Ids of the samples that were skipped when line `number` of the trail was the last one."""
+    latest = (
+        select(events.c.sample, func.max(events.c.number).label("number"))
+        .where(events.c.number <= number)
+        .group_by(events.c.sample)
+        .subquery()
+    )
+    skipped = (
+        select(events.c.sample).join(latest, latest.c.number == events.c.number).where(events.c.state == "skipped")
+    )
+    return set(connection.execute(skipped).scalars())
+
+
+def progress(connection: Connection, track: str | None, overlap: float, active_since: float) -> Progress:
+    """active_since: seconds since 1970; whoever answered later than that shares the work that is left."""
+    asked = select(queries.c.sample).where(queries.c.withdrawn_at.is_(None)).distinct()
+    if track is not None:
+        asked = asked.where(queries.c.track == track)
+    counts = dict(
+        connection.execute(
+            select(samples.c.state, func.count()).where(samples.c.id.in_(asked)).group_by(samples.c.state)
+        )
+        .tuples()
+        .all()
+    )
+    second = connection.execute(
+        select(func.count()).select_from(samples).where(samples.c.id.in_(asked), awaits_second(overlap))
+    ).scalar_one()
+    given = connection.execute(select(answers).where(answers.c.sample.in_(asked))).all()
+    people = {
+        name: Work(
+            sum(row.label is not None for row in given if row.annotator == name),
+            sum(row.label is None for row in given if row.annotator == name),
+            _median(row.seconds for row in given if row.annotator == name),
+        )
+        for name in sorted({row.annotator for row in given})
+    }
+    typical = _median(row.seconds for row in given)
+    since = datetime.fromtimestamp(active_since, UTC).isoformat(timespec="milliseconds")
+    active = max(1, len({row.annotator for row in given if row.at >= since}))
+    waiting = counts.get("open", 0) + second
+    return Progress(
+        asked=sum(counts.values()),
+        open=counts.get("open", 0),
+        labelled=counts.get("labelled", 0),
+        skipped=counts.get("skipped", 0),
+        disputed=counts.get("disputed", 0),
+        second_opinions=second,
+        annotators=people,
+        median_seconds=typical,
+        seconds_left=None if typical is None else waiting * typical / active,
+    )
+
+
+def _median(seconds: Iterable[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return float(median(known)) if known else None

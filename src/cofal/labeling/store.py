@@ -1,0 +1,414 @@
+"""A site's store of questions and labels: one SQLite file that several annotators and processes use at once.
+
+Every method is one transaction. What was answered is never changed without a line in the audit trail, and one
+annotator's answer never replaces another's: different answers are a dispute that someone resolves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, insert, or_, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from cofal.errors import UserError
+from cofal.labeling import answering, measuring
+from cofal.labeling.agreement import Agreement, agreement
+from cofal.labeling.records import (
+    REASONS,
+    Answer,
+    Event,
+    Progress,
+    Query,
+    check_annotator,
+    check_reason,
+    check_seconds,
+)
+from cofal.labeling.schema import FILE, Database, answers, events, leases, queries, samples, settings
+
+LEASE = 600.0  # seconds for which an image in front of an annotator is not given to another
+SERVER = "server"  # who asks and withdraws, in the audit trail
+_AT_ONCE = 500  # rows per statement; SQLite limits the parameters of one
+
+
+class LabelStore:
+    """The questions put to a site's annotators and what they answered; safe to open from any number of processes."""
+
+    def __init__(self, folder: Path, database: Database, clock: Callable[[], float]):
+        self.folder, self.path = folder, database.path
+        self._database, self._clock = database, clock
+
+    @classmethod
+    def open(
+        cls, folder: Path | str, classes: Sequence[str] | None = None, *, clock: Callable[[], float] = time.time
+    ) -> LabelStore:
+        """The store of the site in `folder`, made if there is none.
+
+        classes: the names that a label may have; kept in the store, so that whoever opens it later need not know them.
+        clock: seconds since 1970; leases end by it.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UserError(f"no site at {folder}; make one first")
+        store = cls(folder, Database(folder / FILE), clock)
+        if classes is not None and list(classes) != store.classes:
+            store._set_classes(list(classes))
+        return store
+
+    def close(self) -> None:
+        self._database.close()
+
+    # --- settings of the store
+
+    @property
+    def classes(self) -> list[str]:
+        """The names that a label may have; empty as long as nobody told."""
+        return list(self._setting("classes", []))
+
+    def _set_classes(self, classes: list[str]) -> None:
+        with self._database.writing() as connection:
+            used = set(connection.execute(select(answers.c.label).where(answers.c.label.is_not(None))).scalars())
+            if lost := sorted(used - set(classes)):
+                raise UserError(f"{self.path} has labels of the class {lost[0]!r}, which the site no longer lists")
+            _set(connection, "classes", classes)
+
+    @property
+    def overlap(self) -> float:
+        """Share of the images that a second annotator labels as well, 0 to 1."""
+        return float(self._setting("overlap", 0.0))
+
+    def set_overlap(self, share: float) -> None:
+        """Ask for second opinions on that share of the images, from now on and of those already labelled."""
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise UserError(f"overlap share {share!r} is not between 0 and 1")
+        with self._database.writing() as connection:
+            _set(connection, "overlap", float(share))
+
+    def _setting(self, key: str, default: Any) -> Any:
+        with self._database.reading() as connection:
+            return _get(connection, key, default)
+
+    # --- questions
+
+    def ask(
+        self, track: str, ids: Sequence[str], *, why: Mapping[str, Mapping[str, Any]] | None = None, selection: str = ""
+    ) -> None:
+        """Set the samples asked in `track`, in rank order: the whole list each time, so asking again changes nothing.
+
+        why: by id, what to tell the annotator of the reason; kept from the first time a sample is asked.
+        selection: which selection chose the new ones; by itself, its number in the track, from 1.
+        A sample that is no longer in the list is withdrawn; its answers stay, and count again if it is asked again.
+        """
+        if len(set(ids)) != len(ids):
+            raise UserError(f"track {track} asks for a sample twice; send each id once")
+        why, moment = why or {}, answering.now()
+        with self._database.writing() as connection:
+            rows = connection.execute(select(queries).where(queries.c.track == track)).all()
+            known = {row.sample: row for row in rows}
+            listed = {row.sample for row in rows if row.withdrawn_at is None}
+            new = [sample for sample in ids if sample not in listed]
+            gone = sorted(listed - set(ids))
+            place = {sample: rank for rank, sample in enumerate(ids)}
+            selection = selection or str(1 + len({row.selection for row in rows}))
+            _many(
+                connection,
+                upsert(samples).on_conflict_do_nothing(),
+                [{"id": sample, "draw": _draw(sample), "state": "open", "answers": 0} for sample in new],
+            )
+            fresh = [
+                {
+                    "track": track,
+                    "sample": sample,
+                    "rank": place[sample],
+                    "selection": selection,
+                    "why": dict(why.get(sample, {})),
+                    "asked_at": moment,
+                }
+                for sample in new
+                if sample not in known
+            ]
+            _many(connection, insert(queries), fresh)
+            for sample in ids:
+                if sample in known and (known[sample].rank != place[sample] or sample not in listed):
+                    _update_query(connection, track, sample, rank=place[sample], withdrawn_at=None)
+            for sample in gone:
+                _update_query(connection, track, sample, withdrawn_at=moment)
+            state = dict(connection.execute(select(samples.c.id, samples.c.state)).tuples().all())
+            _many(
+                connection,
+                insert(events),
+                [
+                    {
+                        "at": moment,
+                        "annotator": SERVER,
+                        "action": action,
+                        "sample": sample,
+                        "source": f"{track} {selection}".strip(),
+                        "state": state[sample],
+                    }
+                    for action, some in (("asked", new), ("withdrawn", gone))
+                    for sample in some
+                ],
+            )
+
+    def asked(self, track: str) -> list[str]:
+        """Ids asked in `track`, in rank order, whatever became of them."""
+        listed = select(queries.c.sample).where(queries.c.track == track, queries.c.withdrawn_at.is_(None))
+        with self._database.reading() as connection:
+            return list(connection.execute(listed.order_by(queries.c.rank)).scalars())
+
+    def queries(
+        self, track: str | None = None, *, state: str | None = None, limit: int | None = None, offset: int = 0
+    ) -> list[Query]:
+        """Questions in rank order (those of one track, or in one state, only); withdrawn ones are left out."""
+        chosen = self._questions().where(queries.c.withdrawn_at.is_(None), *_in_track(track))
+        if state is not None:
+            chosen = chosen.where(samples.c.state == state)
+        chosen = chosen.order_by(queries.c.rank, queries.c.track).limit(-1 if limit is None else limit).offset(offset)
+        with self._database.reading() as connection:
+            return [_query(row) for row in connection.execute(chosen)]
+
+    def query(self, sample: str, track: str | None = None) -> Query:
+        """One question by the id of its sample, also a withdrawn one."""
+        with self._database.reading() as connection:
+            return self._query(connection, sample, track)
+
+    def _query(self, connection: Connection, sample: str, track: str | None = None) -> Query:
+        chosen = self._questions().where(queries.c.sample == sample, *_in_track(track)).order_by(queries.c.rank)
+        row = connection.execute(chosen).first()
+        if row is None:
+            raise UserError(f"sample {sample!r} was not asked at this site; answer the ones that were")
+        return _query(row)
+
+    def _questions(self) -> Any:
+        held = and_(leases.c.sample == queries.c.sample, leases.c.expires > self._clock())
+        return select(
+            *(queries.c[name] for name in ("sample", "track", "rank", "selection", "why", "asked_at")),
+            *(samples.c[name] for name in ("state", "label", "reason", "resolved_by")),
+            leases.c.annotator.label("held_by"),
+        ).select_from(queries.join(samples, samples.c.id == queries.c.sample).outerjoin(leases, held))
+
+    # --- handing out work
+
+    def claim(self, annotator: str, track: str | None = None) -> Query | None:
+        """The next image for `annotator`, kept for him for `LEASE` seconds; the same one until it is answered."""
+        return next(iter(self.claim_ahead(annotator, 1, track)), None)
+
+    def claim_ahead(self, annotator: str, count: int, track: str | None = None) -> list[Query]:
+        """Up to `count` next images for `annotator`, all kept for him, those he had before first.
+
+        No image is in front of two annotators at once: the overlap share is asked of the second one when the first
+        has answered. Claiming again renews the leases.
+        """
+        annotator, moment = check_annotator(annotator), self._clock()
+        mine = and_(leases.c.annotator == annotator, leases.c.expires > moment)
+        with self._database.writing() as connection:
+            overlap = _get(connection, "overlap", 0.0)
+            chosen = (
+                self._questions()
+                .where(queries.c.withdrawn_at.is_(None), *_in_track(track))
+                .where(or_(leases.c.sample.is_(None), mine))
+                .where(~exists().where(answers.c.sample == queries.c.sample, answers.c.annotator == annotator))
+                .where(or_(samples.c.state == "open", measuring.awaits_second(overlap)))
+                .order_by(case((mine, 0), else_=1), queries.c.rank, queries.c.track)
+            )
+            found: dict[str, Query] = {}
+            for row in connection.execute(chosen):
+                found.setdefault(row.sample, _query(row, held_by=annotator))  # a sample may be asked in two tracks
+                if len(found) >= count:
+                    break
+            for sample in found:
+                _lease(connection, sample, annotator, moment)
+            return list(found.values())
+
+    def release(self, annotator: str) -> None:
+        """Give back what `annotator` has in front of him, so that others get it at once."""
+        with self._database.writing() as connection:
+            connection.execute(delete(leases).where(leases.c.annotator == check_annotator(annotator)))
+
+    # --- answers
+
+    def label(
+        self,
+        sample: str,
+        class_name: str,
+        annotator: str,
+        seconds: float | None = None,
+        *,
+        source: str = answering.PAGE,
+    ) -> Query:
+        """Record that `annotator` sees `class_name`; his earlier answer is corrected, others' are left as they are."""
+        with self._database.writing() as connection:
+            return self._answer(
+                connection, sample, self._named(connection, class_name), None, annotator, seconds, source
+            )
+
+    def skip(
+        self,
+        sample: str,
+        reason: str,
+        annotator: str,
+        seconds: float | None = None,
+        *,
+        source: str = answering.PAGE,
+    ) -> Query:
+        """Record that `annotator` gives no label, for one of `REASONS`: the sample leaves the pool of selections."""
+        with self._database.writing() as connection:
+            return self._answer(connection, sample, None, check_reason(reason), annotator, seconds, source)
+
+    def _answer(
+        self,
+        connection: Connection,
+        sample: str,
+        label: str | None,
+        reason: str | None,
+        annotator: str,
+        seconds: float | None,
+        source: str,
+    ) -> Query:
+        answering.sample_row(connection, sample)
+        answer = Answer(check_annotator(annotator), label, reason, check_seconds(seconds), answering.now())
+        answering.put_answer(connection, sample, answer, source)
+        held = and_(leases.c.sample == sample, leases.c.annotator == answer.annotator)
+        connection.execute(delete(leases).where(held))
+        return self._query(connection, sample)
+
+    def resolve(
+        self,
+        sample: str,
+        class_name: str | None,
+        annotator: str,
+        *,
+        reason: str | None = None,
+        source: str = answering.PAGE,
+    ) -> Query:
+        """Settle a sample: with a class, or (class None) as a skip for `reason`. The answers themselves are kept."""
+        if (class_name is None) == (reason is None):
+            raise UserError(f"resolve {sample!r} either with a class or with a reason out of {', '.join(REASONS)}")
+        with self._database.writing() as connection:
+            value = (
+                None if class_name is None else self._named(connection, class_name),
+                None if reason is None else check_reason(reason),
+            )
+            answering.put_resolution(connection, sample, value, check_annotator(annotator), source)
+            return self._query(connection, sample)
+
+    def undo(self, annotator: str) -> Query | None:
+        """Take back the annotator's latest answer or resolution on the page; None if there is none left.
+
+        The sample is in front of him again, unless another annotator has it now (`held_by` tells).
+        """
+        annotator = check_annotator(annotator)
+        with self._database.writing() as connection:
+            sample = answering.take_back(connection, annotator)
+            if sample is None:
+                return None
+            if self._query(connection, sample).held_by is None:
+                _lease(connection, sample, annotator, self._clock())
+            return self._query(connection, sample)
+
+    def _named(self, connection: Connection, class_name: str) -> str:
+        classes = _get(connection, "classes", [])
+        if not isinstance(class_name, str) or not class_name:
+            raise UserError(f"label {class_name!r} is not the name of a class; give a text")
+        if classes and class_name not in classes:
+            raise UserError(f"{class_name[:80]!r} is not a class of this site; known: {', '.join(classes)[:200]}")
+        return class_name
+
+    # --- what is known
+
+    def labels(self, track: str | None = None) -> dict[str, str]:
+        """Final labels by id, in rank order: what all who answered agree on, or what was resolved."""
+        return {query.id: query.label for query in self.queries(track, state="labelled") if query.label is not None}
+
+    def skipped(self) -> dict[str, str]:
+        """Reasons by id of the samples that were skipped, asked now or earlier."""
+        chosen = select(samples.c.id, samples.c.reason).where(samples.c.state == "skipped").order_by(samples.c.id)
+        with self._database.reading() as connection:
+            return dict(connection.execute(chosen).tuples().all())
+
+    def skipped_as_of(self, moment: int) -> set[str]:
+        """Ids that were skipped at an earlier `moment`, whatever became of them since."""
+        with self._database.reading() as connection:
+            return measuring.skipped_as_of(connection, moment)
+
+    def moment(self) -> int:
+        """Number of the last line of the trail: names the state of now, for `skipped_as_of`."""
+        with self._database.reading() as connection:
+            return answering.last_event(connection)
+
+    def answers(self, sample: str | None = None) -> dict[str, list[Answer]]:
+        """By id, what each annotator answered, in the order of time."""
+        chosen = select(answers).order_by(answers.c.at, answers.c.annotator)
+        if sample is not None:
+            chosen = chosen.where(answers.c.sample == sample)
+        found: dict[str, list[Answer]] = {}
+        with self._database.reading() as connection:
+            for row in connection.execute(chosen):
+                found.setdefault(row.sample, []).append(
+                    Answer(row.annotator, row.label, row.reason, row.seconds, row.at)
+                )
+        return found
+
+    def history(self, sample: str | None = None) -> list[Event]:
+        """The audit trail of one sample, or all of it, oldest first."""
+        chosen = select(events).order_by(events.c.number)
+        if sample is not None:
+            chosen = chosen.where(events.c.sample == sample)
+        with self._database.reading() as connection:
+            return [Event(**row._mapping) for row in connection.execute(chosen)]
+
+    def progress(self, track: str | None = None) -> Progress:
+        """Counts, what each annotator did, and how long the rest will take."""
+        with self._database.reading() as connection:
+            return measuring.progress(connection, track, _get(connection, "overlap", 0.0), self._clock() - LEASE)
+
+    def agreement(self) -> Agreement:
+        """Cohen's kappa of every two annotators, on the samples that both labelled."""
+        said = {
+            sample: {answer.annotator: answer.label for answer in given if answer.label is not None}
+            for sample, given in self.answers().items()
+        }
+        return agreement(said.values())
+
+
+def _query(row: Any, **changed: Any) -> Query:
+    fields = dict(row._mapping)
+    return Query(id=fields.pop("sample"), **{**fields, **changed})
+
+
+def _in_track(track: str | None) -> list[ColumnElement[bool]]:
+    return [] if track is None else [queries.c.track == track]
+
+
+def _update_query(connection: Connection, track: str, sample: str, **values: Any) -> None:
+    connection.execute(update(queries).where(queries.c.track == track, queries.c.sample == sample).values(**values))
+
+
+def _lease(connection: Connection, sample: str, annotator: str, moment: float) -> None:
+    row = {"annotator": annotator, "expires": moment + LEASE}
+    connection.execute(upsert(leases).values(sample=sample, **row).on_conflict_do_update(set_=row))
+
+
+def _many(connection: Connection, statement: Any, rows: Iterable[dict[str, Any]]) -> None:
+    rows = list(rows)
+    for begin in range(0, len(rows), _AT_ONCE):
+        connection.execute(statement, rows[begin : begin + _AT_ONCE])
+
+
+def _draw(sample: str) -> float:
+    """A number in [0, 1) that is the same for a sample in every process."""
+    return int.from_bytes(hashlib.sha256(sample.encode()).digest()[:6], "big") / 2**48
+
+
+def _get(connection: Connection, key: str, default: Any) -> Any:
+    found = connection.execute(select(settings.c.value).where(settings.c.key == key)).first()
+    return default if found is None else found[0]
+
+
+def _set(connection: Connection, key: str, value: Any) -> None:
+    connection.execute(upsert(settings).values(key=key, value=value).on_conflict_do_update(set_={"value": value}))
