@@ -103,7 +103,7 @@ def test_mistakes_name_the_remedy(cofal, site, tmp_path):
         assert words in err
     run = tmp_path / "run"
     (run / "sites" / "site-0").mkdir(parents=True)
-    (run / "sites" / "site-0" / "site.json").write_text("{}")
+    (run / "sites" / "site-0" / "site.toml").write_text("")
     status, _, err = cofal("client", "ledger", run)
     assert status == 2
     assert "site-0" in err

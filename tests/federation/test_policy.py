@@ -15,8 +15,9 @@ from cofal.federation.client_app import app
 from cofal.federation.embedded import prepare, run_embedded
 from cofal.federation.gate import GatedApp
 from cofal.federation.grid import InProcessGrid
-from cofal.federation.site import SiteSettings, create_site, open_site
-from cofal.files import read_json, write_json
+from cofal.federation.site import open_site
+from cofal.federation.site_settings import SiteSettings, create_site, read_settings
+from cofal.files import read_json
 from cofal.learning.state import encoder_digest, state_to_arrays
 from cofal.privacy.ledger import FILE, read_ledger
 from cofal.privacy.policy import ALWAYS, Kind, Policy
@@ -297,8 +298,8 @@ def test_a_run_that_asks_for_more_than_a_site_allows_ends_with_the_site_s_reason
     run.path.mkdir()
     run.open(config)
     prepare(config, run, cache)
-    file = run.sites / "site-1" / "site.json"
-    write_json(file, {**read_json(file), "policy": {"allow": ["aggregate", "model"]}})
+    site = run.sites / "site-1"
+    create_site(site, read_settings(site).model_copy(update={"policy": Policy()}))
     with pytest.raises(UserError, match=r"site-1 refuses to send raw.*policy\.allow"):
         run_embedded(config, run.path, cache)
     last = read_ledger(run.sites / "site-1" / FILE).entries[-1]

@@ -10,7 +10,7 @@ import pytest
 
 from cofal.config import load, to_toml
 from cofal.data.imageset import ImageSet
-from cofal.federation.site import SiteSettings, create_site
+from cofal.federation.site_settings import SiteSettings, create_site
 from cofal.rundir import RunDir
 
 METHODS = ("maxherding", "random")

@@ -40,7 +40,7 @@ def ledger_command(
     from cofal.privacy.ledger import FILE, read_ledger
 
     if (site / "sites").is_dir():
-        names = ", ".join(sorted(folder.parent.name for folder in site.glob("sites/*/site.json")))
+        names = ", ".join(sorted(folder.parent.name for folder in site.glob("sites/*/site.toml")))
         raise UserError(f"{site} is a run, not a site; give one of its sites, {site / 'sites'}/NAME (NAME: {names})")
     reading = read_ledger(site / FILE, head.strip().lower())
     if json_:

@@ -14,7 +14,8 @@ from cofal.data.partition import partition
 from cofal.data.readers import read
 from cofal.errors import UserError
 from cofal.federation.grid import InProcessGrid
-from cofal.federation.site import SiteSettings, create_site, read_known_labels
+from cofal.federation.site import read_known_labels
+from cofal.federation.site_settings import SETTINGS, SiteSettings, create_site
 from cofal.files import read_json, write_json, write_npy
 from cofal.privacy.policy import Kind, Policy
 from cofal.rng import generator
@@ -94,7 +95,8 @@ def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> Run
             return run
         count = prepare(config, run, cache or default_cache())
         nodes = {
-            number + 2: {"site": str(site.parent)} for number, site in enumerate(sorted(run.sites.glob("*/site.json")))
+            number + 2: {"site": str(file.parent)}
+            for number, file in enumerate(sorted(run.sites.glob(f"*/{SETTINGS}")))
         }
         context = Context(
             run_id=1,

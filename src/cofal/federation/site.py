@@ -11,36 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
+from cofal.federation.site_settings import SETTINGS, SiteSettings, read_settings
 from cofal.files import read_json, write_json, write_npy
 from cofal.privacy import ledger
-from cofal.privacy.policy import Policy
 from cofal.privacy.releases import Releases
-
-SETTINGS = "site.json"
-
-
-class SiteSettings(BaseModel):
-    """What `site.json` holds. Paths are absolute or relative to the site's folder."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    images: str  # folder of an ImageSet
-    rows: str = ""  # .npy of the rows that are this site's, in a set shared by simulated sites
-    test_images: str = ""  # folder of the test images this site holds, if any
-    test_rows: str = ""
-    known_labels: list[str] = []  # ids whose labels are known before anyone is asked
-    oracle: bool = False  # a simulated annotator: the data set's own label answers every question
-    frozen: str = ""  # the public encoder installed at this site, if one is used
-    device: str = "cpu"
-    policy: Policy = Policy()  # what may leave
-    # Does a reply wait until its line of the ledger is on the disk? A simulated site, whose server is this process,
-    # need not: a power cut that takes the line takes the reply as well.
-    ledger_sync: bool = True
 
 
 class Site:
@@ -130,10 +107,6 @@ def checked_digest(digest: str) -> str:
     return digest
 
 
-def create_site(folder: Path, settings: SiteSettings) -> None:
-    write_json(folder / SETTINGS, settings.model_dump())
-
-
 def open_site(folder: Path | str) -> Site:
     """The site in `folder`, kept open between messages of one process as long as its settings file does not change."""
     file = Path(folder) / SETTINGS
@@ -146,13 +119,7 @@ def open_site(folder: Path | str) -> Site:
 
 @lru_cache(maxsize=64)
 def _open(folder: Path, _mtime: int, _inode: int) -> Site:
-    try:
-        settings = SiteSettings.model_validate(read_json(folder / SETTINGS))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{folder / SETTINGS}: {where}: {first['msg']}; correct it or make the site anew") from None
-    return Site(folder, settings)
+    return Site(folder, read_settings(folder))
 
 
 def read_known_labels(path: str) -> dict[str, str]:

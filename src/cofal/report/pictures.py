@@ -11,8 +11,7 @@ import numpy as np
 
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
-from cofal.federation.site import SETTINGS, SiteSettings
-from cofal.files import read_json
+from cofal.federation.site_settings import SETTINGS, read_settings
 from cofal.report.facts import Facts, Pick
 
 SIDE = 64  # pixels of a thumbnail's longer side; smaller images stay as they are and are scaled by the page
@@ -72,7 +71,7 @@ def gallery(facts: Facts) -> Gallery | None:
     sets: dict[str, ImageSet] = {}
     try:
         for file in sorted(facts.run.sites.glob(f"*/{SETTINGS}")):
-            settings = SiteSettings.model_validate(read_json(file))
+            settings = read_settings(file.parent)
             if not settings.oracle:
                 return None
             folder = (file.parent / settings.images).resolve()

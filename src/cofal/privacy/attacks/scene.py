@@ -14,6 +14,7 @@ from cofal.config import Config
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
 from cofal.federation.site import Site, open_site
+from cofal.federation.site_settings import SETTINGS
 from cofal.files import read_json
 from cofal.learning.embed import embed
 from cofal.learning.frozen import load_frozen
@@ -65,7 +66,7 @@ class Scene:
 def open_scene(folder: RunDir, seed: int, most: int) -> Scene:
     """The scene of a finished run in one process; at most `most` images of all sites take part in the attacks."""
     facts = Facts(folder)
-    files = sorted(folder.sites.glob("*/site.json"))
+    files = sorted(folder.sites.glob(f"*/{SETTINGS}"))
     if not files:
         raise UserError(f"{folder.path} has no sites to attack; give the folder of a run made by cofal run or demo")
     opened = [open_site(file.parent) for file in files]

@@ -1,0 +1,65 @@
+"""A site's settings, `site.toml`: what its owner reads and edits, the policy above all, and its one reader."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cofal.commented import commented_toml
+from cofal.errors import UserError
+from cofal.files import write_text
+from cofal.privacy.policy import Policy
+
+SETTINGS = "site.toml"
+
+
+class ServerLink(BaseModel):
+    """How a deployed site reaches its server, and how much it takes from it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str = Field(description="HOST:PORT of the server; the host must be named in the server's certificate")
+    ca: str = Field(default="ca.crt", description="certificate of the federation's authority, got from the coordinator")
+    key: str = Field(default="site.key", description="this site's private key; readable by its owner only")
+    max_message_mb: int = Field(default=2048, ge=1, description="a larger message from the server is refused unread")
+
+
+class SiteSettings(BaseModel):
+    """Settings of a site. Paths are absolute or relative to the site's folder; a change holds from the next message."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="what the other side calls this site", pattern=r"^[^\s/\\.][^\s/\\]{0,63}$")
+    images: str = Field(description="folder of the decoded images")
+    rows: str = Field(default="", description=".npy of this site's rows, in a set shared by simulated sites")
+    test_images: str = Field(default="", description="folder of the test images this site holds, if any")
+    test_rows: str = Field(default="", description=".npy of this site's rows of the test set")
+    known_labels: list[str] = Field(default=[], description="ids whose labels are known before anyone is asked")
+    oracle: bool = Field(default=False, description="simulated annotator: the data set's own label answers")
+    frozen: str = Field(default="", description="the public encoder installed at this site, if one is used")
+    device: str = Field(default="cpu", description="where the networks run: cpu, cuda, cuda:1, mps")
+    # A simulated site, whose server is this process, need not wait: a power cut that takes the line takes the reply.
+    ledger_sync: bool = Field(default=True, description="does a reply wait until its ledger line is on the disk?")
+    policy: Policy = Field(default=Policy(), description="what may leave; see docs/privacy-ledger.md")
+    server: ServerLink | None = Field(default=None, description="of a deployed site: its server")
+
+
+def create_site(folder: Path, settings: SiteSettings) -> None:
+    write_text(Path(folder) / SETTINGS, commented_toml(settings))
+
+
+def read_settings(folder: Path) -> SiteSettings:
+    """The settings of the site in `folder`; a mistake in the file is told with its key."""
+    file = Path(folder) / SETTINGS
+    try:
+        return SiteSettings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"no site at {folder}: {error.strerror}; make one with cofal client init") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not valid TOML: {error}; correct it") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{file}: {where}: {first['msg']}; correct it") from None
