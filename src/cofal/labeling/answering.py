@@ -44,17 +44,24 @@ def put_resolution(
     return True
 
 
+def standing(connection: Connection, annotator: str, limit: int) -> list[Row[Any]]:
+    """The annotator's actions on the page that were not taken back, latest first: what undo goes through."""
+    later = events.alias()
+    return list(
+        connection.execute(
+            select(events)
+            .where(events.c.annotator == annotator, events.c.source == PAGE)
+            .where(events.c.action.in_(["label", "skip", "resolve"]))
+            .where(~exists().where(later.c.undoes == events.c.number))
+            .order_by(events.c.number.desc())
+            .limit(limit)
+        )
+    )
+
+
 def take_back(connection: Connection, annotator: str) -> str | None:
     """Undo the latest action of `annotator` on the page that still stands; returns its sample, or None."""
-    later = events.alias()
-    event = connection.execute(
-        select(events)
-        .where(events.c.annotator == annotator, events.c.source == PAGE)
-        .where(events.c.action.in_(["label", "skip", "resolve"]))
-        .where(~exists().where(later.c.undoes == events.c.number))
-        .order_by(events.c.number.desc())
-        .limit(1)
-    ).first()
+    event = next(iter(standing(connection, annotator, 1)), None)
     if event is None:
         return None
     if event.action == "resolve":
