@@ -6,18 +6,18 @@ annotator's answer never replaces another's: different answers are a dispute tha
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from cofal.errors import UserError
-from cofal.labeling import answering, measuring
+from cofal.labeling import answering, asking, measuring, merging
 from cofal.labeling.agreement import Agreement, agreement
+from cofal.labeling.merging import Incoming, Outcome
 from cofal.labeling.records import (
     REASONS,
     Answer,
@@ -29,10 +29,6 @@ from cofal.labeling.records import (
     check_seconds,
 )
 from cofal.labeling.schema import FILE, Database, answers, events, leases, queries, samples, settings
-
-LEASE = 600.0  # seconds for which an image in front of an annotator is not given to another
-SERVER = "server"  # who asks and withdraws, in the audit trail
-_AT_ONCE = 500  # rows per statement; SQLite limits the parameters of one
 
 
 class LabelStore:
@@ -105,55 +101,8 @@ class LabelStore:
         """
         if len(set(ids)) != len(ids):
             raise UserError(f"track {track} asks for a sample twice; send each id once")
-        why, moment = why or {}, answering.now()
         with self._database.writing() as connection:
-            rows = connection.execute(select(queries).where(queries.c.track == track)).all()
-            known = {row.sample: row for row in rows}
-            listed = {row.sample for row in rows if row.withdrawn_at is None}
-            new = [sample for sample in ids if sample not in listed]
-            gone = sorted(listed - set(ids))
-            place = {sample: rank for rank, sample in enumerate(ids)}
-            selection = selection or str(1 + len({row.selection for row in rows}))
-            _many(
-                connection,
-                upsert(samples).on_conflict_do_nothing(),
-                [{"id": sample, "draw": _draw(sample), "state": "open", "answers": 0} for sample in new],
-            )
-            fresh = [
-                {
-                    "track": track,
-                    "sample": sample,
-                    "rank": place[sample],
-                    "selection": selection,
-                    "why": dict(why.get(sample, {})),
-                    "asked_at": moment,
-                }
-                for sample in new
-                if sample not in known
-            ]
-            _many(connection, insert(queries), fresh)
-            for sample in ids:
-                if sample in known and (known[sample].rank != place[sample] or sample not in listed):
-                    _update_query(connection, track, sample, rank=place[sample], withdrawn_at=None)
-            for sample in gone:
-                _update_query(connection, track, sample, withdrawn_at=moment)
-            state = dict(connection.execute(select(samples.c.id, samples.c.state)).tuples().all())
-            _many(
-                connection,
-                insert(events),
-                [
-                    {
-                        "at": moment,
-                        "annotator": SERVER,
-                        "action": action,
-                        "sample": sample,
-                        "source": f"{track} {selection}".strip(),
-                        "state": state[sample],
-                    }
-                    for action, some in (("asked", new), ("withdrawn", gone))
-                    for sample in some
-                ],
-            )
+            asking.set_list(connection, track, ids, why or {}, selection)
 
     def asked(self, track: str) -> list[str]:
         """Ids asked in `track`, in rank order, whatever became of them."""
@@ -165,37 +114,22 @@ class LabelStore:
         self, track: str | None = None, *, state: str | None = None, limit: int | None = None, offset: int = 0
     ) -> list[Query]:
         """Questions in rank order (those of one track, or in one state, only); withdrawn ones are left out."""
-        chosen = self._questions().where(queries.c.withdrawn_at.is_(None), *_in_track(track))
+        chosen = asking.questions(self._clock(), track)
         if state is not None:
             chosen = chosen.where(samples.c.state == state)
         chosen = chosen.order_by(queries.c.rank, queries.c.track).limit(-1 if limit is None else limit).offset(offset)
         with self._database.reading() as connection:
-            return [_query(row) for row in connection.execute(chosen)]
+            return [asking.as_query(row) for row in connection.execute(chosen)]
 
-    def query(self, sample: str, track: str | None = None) -> Query:
+    def query(self, sample: str) -> Query:
         """One question by the id of its sample, also a withdrawn one."""
         with self._database.reading() as connection:
-            return self._query(connection, sample, track)
-
-    def _query(self, connection: Connection, sample: str, track: str | None = None) -> Query:
-        chosen = self._questions().where(queries.c.sample == sample, *_in_track(track)).order_by(queries.c.rank)
-        row = connection.execute(chosen).first()
-        if row is None:
-            raise UserError(f"sample {sample!r} was not asked at this site; answer the ones that were")
-        return _query(row)
-
-    def _questions(self) -> Any:
-        held = and_(leases.c.sample == queries.c.sample, leases.c.expires > self._clock())
-        return select(
-            *(queries.c[name] for name in ("sample", "track", "rank", "selection", "why", "asked_at")),
-            *(samples.c[name] for name in ("state", "label", "reason", "resolved_by")),
-            leases.c.annotator.label("held_by"),
-        ).select_from(queries.join(samples, samples.c.id == queries.c.sample).outerjoin(leases, held))
+            return asking.question(connection, sample, self._clock())
 
     # --- handing out work
 
     def claim(self, annotator: str, track: str | None = None) -> Query | None:
-        """The next image for `annotator`, kept for him for `LEASE` seconds; the same one until it is answered."""
+        """The next image for `annotator`, kept for him for some minutes; the same one until it is answered."""
         return next(iter(self.claim_ahead(annotator, 1, track)), None)
 
     def claim_ahead(self, annotator: str, count: int, track: str | None = None) -> list[Query]:
@@ -204,26 +138,9 @@ class LabelStore:
         No image is in front of two annotators at once: the overlap share is asked of the second one when the first
         has answered. Claiming again renews the leases.
         """
-        annotator, moment = check_annotator(annotator), self._clock()
-        mine = and_(leases.c.annotator == annotator, leases.c.expires > moment)
         with self._database.writing() as connection:
             overlap = _get(connection, "overlap", 0.0)
-            chosen = (
-                self._questions()
-                .where(queries.c.withdrawn_at.is_(None), *_in_track(track))
-                .where(or_(leases.c.sample.is_(None), mine))
-                .where(~exists().where(answers.c.sample == queries.c.sample, answers.c.annotator == annotator))
-                .where(or_(samples.c.state == "open", measuring.awaits_second(overlap)))
-                .order_by(case((mine, 0), else_=1), queries.c.rank, queries.c.track)
-            )
-            found: dict[str, Query] = {}
-            for row in connection.execute(chosen):
-                found.setdefault(row.sample, _query(row, held_by=annotator))  # a sample may be asked in two tracks
-                if len(found) >= count:
-                    break
-            for sample in found:
-                _lease(connection, sample, annotator, moment)
-            return list(found.values())
+            return asking.hand_out(connection, check_annotator(annotator), count, track, overlap, self._clock())
 
     def release(self, annotator: str) -> None:
         """Give back what `annotator` has in front of him, so that others get it at once."""
@@ -275,7 +192,7 @@ class LabelStore:
         answering.put_answer(connection, sample, answer, source)
         held = and_(leases.c.sample == sample, leases.c.annotator == answer.annotator)
         connection.execute(delete(leases).where(held))
-        return self._query(connection, sample)
+        return asking.question(connection, sample, self._clock())
 
     def resolve(
         self,
@@ -295,7 +212,7 @@ class LabelStore:
                 None if reason is None else check_reason(reason),
             )
             answering.put_resolution(connection, sample, value, check_annotator(annotator), source)
-            return self._query(connection, sample)
+            return asking.question(connection, sample, self._clock())
 
     def undo(self, annotator: str) -> Query | None:
         """Take back the annotator's latest answer or resolution on the page; None if there is none left.
@@ -307,9 +224,20 @@ class LabelStore:
             sample = answering.take_back(connection, annotator)
             if sample is None:
                 return None
-            if self._query(connection, sample).held_by is None:
-                _lease(connection, sample, annotator, self._clock())
-            return self._query(connection, sample)
+            if asking.question(connection, sample, self._clock()).held_by is None:
+                asking.lease(connection, sample, annotator, self._clock())
+            return asking.question(connection, sample, self._clock())
+
+    def merge(self, incoming: Iterable[Incoming], source: str, *, overwrite: bool = False) -> Outcome:
+        """Bring in answers given elsewhere, all or (if the process dies) none; see `merging` for what is kept."""
+        with self._database.writing() as connection:
+            classes = _get(connection, "classes", [])
+            return merging.merge(connection, incoming, classes, source, overwrite=overwrite)
+
+    def standing(self, annotator: str, limit: int = 50) -> list[Event]:
+        """The annotator's latest actions on the page that were not taken back, newest first; undo takes the first."""
+        with self._database.reading() as connection:
+            return [Event(**row._mapping) for row in answering.standing(connection, check_annotator(annotator), limit)]
 
     def _named(self, connection: Connection, class_name: str) -> str:
         classes = _get(connection, "classes", [])
@@ -331,15 +259,15 @@ class LabelStore:
         with self._database.reading() as connection:
             return dict(connection.execute(chosen).tuples().all())
 
-    def skipped_as_of(self, moment: int) -> set[str]:
-        """Ids that were skipped at an earlier `moment`, whatever became of them since."""
-        with self._database.reading() as connection:
+    def skipped_for(self, selection: str) -> set[str]:
+        """Ids that were skipped when this was first asked for `selection`: its pool stays the same to its end."""
+        key = f"moment of {selection}"
+        with self._database.writing() as connection:
+            moment = _get(connection, key, None)
+            if moment is None:
+                moment = answering.last_event(connection)
+                _set(connection, key, moment)
             return measuring.skipped_as_of(connection, moment)
-
-    def moment(self) -> int:
-        """Number of the last line of the trail: names the state of now, for `skipped_as_of`."""
-        with self._database.reading() as connection:
-            return answering.last_event(connection)
 
     def answers(self, sample: str | None = None) -> dict[str, list[Answer]]:
         """By id, what each annotator answered, in the order of time."""
@@ -365,7 +293,7 @@ class LabelStore:
     def progress(self, track: str | None = None) -> Progress:
         """Counts, what each annotator did, and how long the rest will take."""
         with self._database.reading() as connection:
-            return measuring.progress(connection, track, _get(connection, "overlap", 0.0), self._clock() - LEASE)
+            return measuring.progress(connection, track, _get(connection, "overlap", 0.0), self._clock() - asking.LEASE)
 
     def agreement(self) -> Agreement:
         """Cohen's kappa of every two annotators, on the samples that both labelled."""
@@ -374,35 +302,6 @@ class LabelStore:
             for sample, given in self.answers().items()
         }
         return agreement(said.values())
-
-
-def _query(row: Any, **changed: Any) -> Query:
-    fields = dict(row._mapping)
-    return Query(id=fields.pop("sample"), **{**fields, **changed})
-
-
-def _in_track(track: str | None) -> list[ColumnElement[bool]]:
-    return [] if track is None else [queries.c.track == track]
-
-
-def _update_query(connection: Connection, track: str, sample: str, **values: Any) -> None:
-    connection.execute(update(queries).where(queries.c.track == track, queries.c.sample == sample).values(**values))
-
-
-def _lease(connection: Connection, sample: str, annotator: str, moment: float) -> None:
-    row = {"annotator": annotator, "expires": moment + LEASE}
-    connection.execute(upsert(leases).values(sample=sample, **row).on_conflict_do_update(set_=row))
-
-
-def _many(connection: Connection, statement: Any, rows: Iterable[dict[str, Any]]) -> None:
-    rows = list(rows)
-    for begin in range(0, len(rows), _AT_ONCE):
-        connection.execute(statement, rows[begin : begin + _AT_ONCE])
-
-
-def _draw(sample: str) -> float:
-    """A number in [0, 1) that is the same for a sample in every process."""
-    return int.from_bytes(hashlib.sha256(sample.encode()).digest()[:6], "big") / 2**48
 
 
 def _get(connection: Connection, key: str, default: Any) -> Any:
