@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import csv
 import re
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
 from cofal.federation.site_settings import SETTINGS, SiteSettings, read_settings
 from cofal.files import read_json, write_json, write_npy
+from cofal.labeling.store import LabelStore
 from cofal.privacy import ledger
 from cofal.privacy.releases import Releases
 
@@ -31,7 +34,7 @@ class Site:
         self.releases = Releases(folder / "perturbed")
         self._position = {sample: row for row, sample in enumerate(self.train.ids)}
         self._embeddings: dict[str, np.ndarray] = {}
-        self._asked: dict[str, list[str]] = {}
+        self._asked: dict[str, list[str]] = {}  # of a simulated site
         self._examples: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def _images(self, folder: str, rows: str) -> ImageSet:
@@ -66,18 +69,35 @@ class Site:
         return self.folder / "embeddings" / f"{checked_digest(digest)}.npy"
 
     # --- questions and labels, by track (one sequence of selections; a deployment has one, an experiment many)
+    # A simulated site keeps the list of what was asked in a file and its data set answers; at any other site people
+    # answer, and questions and answers are in its label store.
 
-    def ask(self, track: str, ids: list[str]) -> None:
-        """Set the samples asked so far in `track`, in order. The whole list each time: asking again changes nothing."""
+    @cached_property
+    def store(self) -> LabelStore | None:
+        """The annotators' answers; None at a simulated site."""
+        return None if self.settings.oracle else LabelStore.open(self.folder, self.train.classes)
+
+    def ask(self, track: str, ids: list[str], why: Mapping[str, Any] | None = None) -> None:
+        """Set the samples asked so far in `track`, in order. The whole list each time: asking again changes nothing.
+
+        why: what the annotators are told of those that were not asked before.
+        """
         if len(set(ids)) != len(ids):
             raise UserError(f"track {track} asks for a sample twice; send each id once")
         self.positions(ids)
-        if self.asked(track) != ids:
-            write_json(self._asked_file(track), ids)
-            self._asked[track] = list(ids)
-            self._examples.pop(track, None)
+        file = self._asked_file(track)
+        if self.asked(track) == ids:
+            return
+        if self.store is not None:
+            self.store.ask(track, ids, why=dict.fromkeys(ids, why or {}))
+            return
+        write_json(file, ids)
+        self._asked[track] = list(ids)
+        self._examples.pop(track, None)
 
     def asked(self, track: str) -> list[str]:
+        if self.store is not None:
+            return self.store.asked(track)
         if track not in self._asked:
             file = self._asked_file(track)
             self._asked[track] = read_json(file) if file.exists() else []
@@ -85,14 +105,50 @@ class Site:
 
     def labelled(self, track: str) -> tuple[np.ndarray, np.ndarray]:
         """Rows (m,) and labels (m,) of the samples whose label is known in `track`."""
+        if self.store is not None:
+            number = {name: place for place, name in enumerate(self.train.classes)}
+            given = {sample: name for sample, name in self.store.labels(track).items() if sample in self._position}
+            found = {**self.known_classes(), **given}
+            return self.positions(list(found)), np.array([number[name] for name in found.values()], dtype=np.int64)
         if track not in self._examples:
             ids = [*self.settings.known_labels]
-            if self.settings.oracle:
-                ids += [sample for sample in self.asked(track) if sample not in set(ids)]
+            ids += [sample for sample in self.asked(track) if sample not in set(ids)]
             rows = self.positions(ids)
             labels = self.train.labels[rows]
             self._examples[track] = (rows[labels >= 0], labels[labels >= 0])
         return self._examples[track]
+
+    def known_classes(self) -> dict[str, str]:
+        """Class by id of the samples whose labels were known before anyone was asked."""
+        rows = self.positions(self.settings.known_labels)
+        labels = self.train.labels[rows].tolist()
+        named = zip(self.settings.known_labels, labels, strict=True)
+        return {sample: self.train.classes[label] for sample, label in named if label >= 0}
+
+    def counts(self, track: str) -> dict[str, int]:
+        """How many samples were asked in `track`, and of those labelled and skipped: all that the server is told."""
+        if self.store is not None:
+            found = self.store.progress(track)
+            return {"asked": found.asked, "labelled": found.labelled, "skipped": found.skipped}
+        asked = self.positions(self.asked(track))
+        return {"asked": len(asked), "labelled": int((self.train.labels[asked] >= 0).sum()), "skipped": 0}
+
+    # --- the pool of selections: all samples but the skipped ones
+
+    def pool(self, selection: str = "") -> np.ndarray:
+        """Rows (m,) that a selection may use, ascending: those of now, or as when `selection` first asked for them.
+
+        A selection of many messages needs the second: a sample skipped in its middle would change its answers.
+        """
+        if self.store is None:
+            return np.arange(len(self.train.ids))
+        out = self.store.skipped_for(selection) if selection else set(self.store.skipped())
+        return np.array([row for row, sample in enumerate(self.train.ids) if sample not in out], dtype=np.int64)
+
+    def pool_positions(self, pool: np.ndarray, ids: list[str]) -> np.ndarray:
+        """Places in `pool` (m,) of those of `ids` that are in it."""
+        rows = self.positions(ids)
+        return np.searchsorted(pool, rows[np.isin(rows, pool)])
 
     def _asked_file(self, track: str) -> Path:
         if not track or not all(letter.isalnum() or letter in "-_." for letter in track) or track.startswith("."):

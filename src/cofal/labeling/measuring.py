@@ -41,7 +41,7 @@ def progress(connection: Connection, track: str | None, overlap: float, active_s
     asked = select(queries.c.sample).where(queries.c.withdrawn_at.is_(None)).distinct()
     if track is not None:
         asked = asked.where(queries.c.track == track)
-    counts = dict(
+    counts: dict[str, int] = dict(
         connection.execute(
             select(samples.c.state, func.count()).where(samples.c.id.in_(asked)).group_by(samples.c.state)
         )

@@ -251,7 +251,12 @@ class LabelStore:
 
     def labels(self, track: str | None = None) -> dict[str, str]:
         """Final labels by id, in rank order: what all who answered agree on, or what was resolved."""
-        return {query.id: query.label for query in self.queries(track, state="labelled") if query.label is not None}
+        chosen = select(queries.c.sample, samples.c.label).join(samples, samples.c.id == queries.c.sample)
+        chosen = chosen.where(queries.c.withdrawn_at.is_(None), samples.c.state == "labelled")
+        if track is not None:
+            chosen = chosen.where(queries.c.track == track)
+        with self._database.reading() as connection:
+            return dict(connection.execute(chosen.order_by(queries.c.rank, queries.c.track)).tuples().all())
 
     def skipped(self) -> dict[str, str]:
         """Reasons by id of the samples that were skipped, asked now or earlier."""
@@ -268,6 +273,11 @@ class LabelStore:
                 moment = answering.last_event(connection)
                 _set(connection, key, moment)
             return measuring.skipped_as_of(connection, moment)
+
+    def moment(self) -> int:
+        """Number of the last line of the trail; it grows with every change of questions and answers."""
+        with self._database.reading() as connection:
+            return answering.last_event(connection)
 
     def answers(self, sample: str | None = None) -> dict[str, list[Answer]]:
         """By id, what each annotator answered, in the order of time."""

@@ -38,7 +38,7 @@ def read_coco(path: Path, content: Any, annotator: str) -> Read:
         isinstance(content.get(part), list) for part in ("images", "annotations", "categories")
     ):
         raise UserError(f"{path} is not COCO-style JSON: it should hold the lists images, annotations, categories")
-    found, who = Read(), {"annotator": annotator or NOBODY, "person": bool(annotator)}
+    found, who, person = Read(), annotator or NOBODY, bool(annotator)
     names = {_key(each, "id"): each.get("name") for each in content["categories"] if isinstance(each, dict)}
     samples: dict[Any, str] = {}
     for number, image in enumerate(content["images"]):
@@ -53,14 +53,14 @@ def read_coco(path: Path, content: Any, annotator: str) -> Read:
                     f"image {image[ID]!r}: skipped for the unknown reason {image['skipped']!r}"[:200]
                 )
             else:
-                found.answers.append(Incoming(image[ID], None, reason, **who))
+                found.answers.append(Incoming(image[ID], None, reason, who, person=person))
     for number, each in enumerate(content["annotations"]):
         sample = samples.get(_key(each, "image_id"))
         label = names.get(_key(each, "category_id"))
         if sample is None or not isinstance(label, str):
             found.unreadable.append(f"annotation {number}: no image or no category of this file")
         else:
-            found.answers.append(Incoming(sample, label, None, **who))
+            found.answers.append(Incoming(sample, label, None, who, person=person))
     return found
 
 
