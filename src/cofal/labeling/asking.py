@@ -72,6 +72,17 @@ def questions(moment: float, track: str | None, *, withdrawn: bool = False) -> S
     return chosen if track is None else chosen.where(queries.c.track == track)
 
 
+def filtered(chosen: Select[Any], state: str, label: str, annotator: str) -> Select[Any]:
+    """`questions` with that state, that final class, an answer by that annotator; an empty filter fits all."""
+    if state:
+        chosen = chosen.where(samples.c.state == state)
+    if label:
+        chosen = chosen.where(samples.c.label == label)
+    if annotator:
+        chosen = chosen.where(exists().where(answers.c.sample == queries.c.sample, answers.c.annotator == annotator))
+    return chosen
+
+
 def question(connection: Connection, sample: str, moment: float) -> Query:
     """The question of one sample, also a withdrawn one; of several tracks, the one that asks first."""
     asked = questions(moment, None, withdrawn=True).where(queries.c.sample == sample)

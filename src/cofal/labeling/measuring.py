@@ -51,18 +51,22 @@ def progress(connection: Connection, track: str | None, overlap: float, active_s
     second = connection.execute(
         select(func.count()).select_from(samples).where(samples.c.id.in_(asked), awaits_second(overlap))
     ).scalar_one()
-    given = connection.execute(select(answers).where(answers.c.sample.in_(asked))).all()
+    columns = (answers.c.annotator, answers.c.label.is_not(None), answers.c.seconds, answers.c.at)
+    given = connection.execute(select(*columns).where(answers.c.sample.in_(asked))).tuples().all()
+    by: dict[str, list[tuple[bool, float | None]]] = {}
+    for name, labelled, seconds, _ in given:
+        by.setdefault(name, []).append((labelled, seconds))
     people = {
         name: Work(
-            sum(row.label is not None for row in given if row.annotator == name),
-            sum(row.label is None for row in given if row.annotator == name),
-            _median(row.seconds for row in given if row.annotator == name),
+            sum(labelled for labelled, _ in work),
+            sum(not labelled for labelled, _ in work),
+            _median(seconds for _, seconds in work),
         )
-        for name in sorted({row.annotator for row in given})
+        for name, work in sorted(by.items())
     }
-    typical = _median(row.seconds for row in given)
+    typical = _median(seconds for _, _, seconds, _ in given)
     since = datetime.fromtimestamp(active_since, UTC).isoformat(timespec="milliseconds")
-    active = max(1, len({row.annotator for row in given if row.at >= since}))
+    active = max(1, len({name for name, _, _, at in given if at >= since}))
     waiting = counts.get("open", 0) + second
     return Progress(
         asked=sum(counts.values()),
@@ -75,6 +79,19 @@ def progress(connection: Connection, track: str | None, overlap: float, active_s
         median_seconds=typical,
         seconds_left=None if typical is None else waiting * typical / active,
     )
+
+
+def shared_labels(connection: Connection) -> list[dict[str, str]]:
+    """For each sample with several answers, class by annotator; skips are left out."""
+    chosen = (
+        select(answers.c.sample, answers.c.annotator, answers.c.label)
+        .join(samples, samples.c.id == answers.c.sample)
+        .where(samples.c.answers > 1, answers.c.label.is_not(None))
+    )
+    found: dict[str, dict[str, str]] = {}
+    for sample, annotator, label in connection.execute(chosen).tuples():
+        found.setdefault(sample, {})[annotator] = label
+    return list(found.values())
 
 
 def _median(seconds: Iterable[float | None]) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy import Connection, and_, delete, func, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from cofal.errors import UserError
@@ -120,6 +120,19 @@ class LabelStore:
         chosen = chosen.order_by(queries.c.rank, queries.c.track).limit(-1 if limit is None else limit).offset(offset)
         with self._database.reading() as connection:
             return [asking.as_query(row) for row in connection.execute(chosen)]
+
+    def page(
+        self, *, state: str = "", label: str = "", annotator: str = "", limit: int, offset: int = 0
+    ) -> tuple[int, list[Query]]:
+        """How many questions fit the filters (empty: any), and one page of them in rank order.
+
+        label: their final class; annotator: someone who answered them.
+        """
+        chosen = asking.filtered(asking.questions(self._clock(), None), state, label, annotator)
+        with self._database.reading() as connection:
+            total = connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
+            rows = connection.execute(chosen.order_by(queries.c.rank, queries.c.track).limit(limit).offset(offset))
+            return total, [asking.as_query(row) for row in rows]
 
     def query(self, sample: str) -> Query:
         """One question by the id of its sample, also a withdrawn one."""
@@ -279,11 +292,11 @@ class LabelStore:
         with self._database.reading() as connection:
             return answering.last_event(connection)
 
-    def answers(self, sample: str | None = None) -> dict[str, list[Answer]]:
-        """By id, what each annotator answered, in the order of time."""
+    def answers(self, *only: str) -> dict[str, list[Answer]]:
+        """By id, what each annotator answered, in the order of time; of the samples `only`, or of all."""
         chosen = select(answers).order_by(answers.c.at, answers.c.annotator)
-        if sample is not None:
-            chosen = chosen.where(answers.c.sample == sample)
+        if only:
+            chosen = chosen.where(answers.c.sample.in_(only))
         found: dict[str, list[Answer]] = {}
         with self._database.reading() as connection:
             for row in connection.execute(chosen):
@@ -307,11 +320,8 @@ class LabelStore:
 
     def agreement(self) -> Agreement:
         """Cohen's kappa of every two annotators, on the samples that both labelled."""
-        said = {
-            sample: {answer.annotator: answer.label for answer in given if answer.label is not None}
-            for sample, given in self.answers().items()
-        }
-        return agreement(said.values())
+        with self._database.reading() as connection:
+            return agreement(measuring.shared_labels(connection))
 
 
 def _get(connection: Connection, key: str, default: Any) -> Any:
