@@ -89,7 +89,8 @@ class Site:
         if self.asked(track) == ids:
             return
         if self.store is not None:
-            self.store.ask(track, ids, why=dict.fromkeys(ids, why or {}))
+            why = why or {}
+            self.store.ask(track, ids, why=dict.fromkeys(ids, why), selection=str(why.get("selection", "")))
             return
         write_json(file, ids)
         self._asked[track] = list(ids)
@@ -144,6 +145,11 @@ class Site:
             return np.arange(len(self.train.ids))
         out = self.store.skipped_for(selection) if selection else set(self.store.skipped())
         return np.array([row for row, sample in enumerate(self.train.ids) if sample not in out], dtype=np.int64)
+
+    def pool_embeddings(self, digest: str, pool: np.ndarray) -> np.ndarray:
+        """(m, d) float32 unit rows of `pool` (m,); the file itself, uncopied, if that is every sample."""
+        embeddings = self.embeddings(digest)
+        return embeddings if len(pool) == len(embeddings) else embeddings[pool]
 
     def pool_positions(self, pool: np.ndarray, ids: list[str]) -> np.ndarray:
         """Places in `pool` (m,) of those of `ids` that are in it."""

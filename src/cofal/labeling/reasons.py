@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cofal.labeling.store import LabelStore
 
 _BLOCK = 4096  # rows compared at a time
+_WHY = ("selection", "method", "coordination", "digest", "delta")
+_LONGEST = 80  # letters of a text that a server chose
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ class Reasons:
             nearest = (self._rows[begin : begin + _BLOCK] @ centres.T).argmax(axis=1)  # of unit rows
             counts += np.bincount(nearest, minlength=len(asked))
         return dict(zip(asked, counts.tolist(), strict=True))
+
+
+def told_why(request: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What a request of the server says about its choice, fit to be kept with the questions; long texts are cut."""
+    told = {**{key: request[key] for key in _WHY if key in request}, **more}
+    return {key: value if isinstance(value, (int, float)) else str(value)[:_LONGEST] for key, value in told.items()}
 
 
 _kept: WeakKeyDictionary[Site, tuple[str, Reasons]] = WeakKeyDictionary()  # by site, of the encoder last asked for
