@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DatabaseError
 
 from cofal.errors import CofalError, EnvironmentFault, UserError
-from cofal.files import write_fault
+from cofal.files import atomic, write_fault
 
 FILE = "labels.sqlite"
 VERSION = 1  # of the tables, kept in the file as PRAGMA user_version
@@ -147,6 +147,16 @@ class Database:
         """A transaction that holds the write lock from its start: what it reads cannot change before it writes."""
         with self._told(), self._own().execution_options(write=True).begin() as connection:
             yield connection
+
+    def backup(self, out: Path) -> None:
+        """One moment of the store as one file, while others go on writing."""
+        with atomic(out) as temporary, self._told():
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            connection = sqlite3.connect(self.path, timeout=_PATIENCE)
+            try:
+                connection.execute("VACUUM INTO ?", (str(temporary),))
+            finally:
+                connection.close()
 
     def close(self) -> None:
         self._engine.dispose()

@@ -55,6 +55,12 @@ class LabelStore:
             store._set_classes(list(classes))
         return store
 
+    def backup(self, out: Path | str) -> None:
+        """A copy of the store as it is now, in the new file `out`."""
+        if Path(out).exists():
+            raise UserError(f"{out} exists; choose another name for the backup")
+        self._database.backup(Path(out))
+
     def close(self) -> None:
         self._database.close()
 
