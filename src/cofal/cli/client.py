@@ -12,10 +12,100 @@ from cofal.cli import app
 if TYPE_CHECKING:
     from cofal.privacy.ledger import Reading
 
-client = typer.Typer(help="At a site: what left it.", no_args_is_help=True)
+client = typer.Typer(help="At a site: set it up, run it, label, see what left it.", no_args_is_help=True)
 app.add_typer(client, name="client")
 
 _REFUSALS_SHOWN = 10
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the site.", show_default=False)]
+
+
+@client.command("init")
+def init_command(
+    folder: Folder,
+    images: Annotated[Path, typer.Option(help="Folder of the images, labelled or not.", show_default=False)],
+    classes: Annotated[
+        str,
+        typer.Option(help="Class names, the same at every site: a file with one a line, or a,b,c.", show_default=False),
+    ],
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server is.", show_default=False)],
+    ca: Annotated[Path, typer.Option(help="ca.crt, got from the coordinator.", show_default=False)],
+    name: Annotated[str, typer.Option(help="What the federation calls this site.  [default: the folder's name]")] = "",
+    test_images: Annotated[
+        Path | None, typer.Option(help="Test images of this site, CLASS/image; they never leave it.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id,label: labels known already; id: path below --images.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Scale the shorter side to this and crop; the same at every site.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken images out instead of stopping.")] = False,
+    frozen: Annotated[str, typer.Option(help="Public encoder: model.pt, model.onnx or package.module:callable.")] = "",
+    device: Annotated[str, typer.Option(help="Where networks run: cpu, cuda, mps.")] = "cpu",
+) -> None:
+    """Make a site from a folder of images: its key pair, its policy (what may leave), its label store, its settings.
+
+    The images are decoded once, into DIR/images; nothing leaves this machine. Read DIR/site.toml before the first run.
+
+    Example: cofal client init north --images scans --classes classes.txt --server cofal.example.org:9443 --ca ca.crt
+    """
+    from cofal.data.settings import DataSettings
+    from cofal.deploy.certificates import read_public_key
+    from cofal.deploy.enrolment import fingerprint
+    from cofal.deploy.site_folder import PUBLIC, create_deployed_site, read_classes, read_labels
+
+    chosen = name or folder.resolve().name
+    count = create_deployed_site(
+        folder,
+        name=chosen,
+        images=images,
+        classes=read_classes(classes),
+        server=server,
+        authority=ca,
+        test_images=test_images,
+        known=read_labels(labels) if labels else None,
+        data=DataSettings(source="folder", image_size=image_size, skip_bad=skip_bad),
+        frozen=frozen,
+        device=device,
+    )
+    print(f"Site {chosen}: {count:,} images. What may leave is in {folder / 'site.toml'}, table [policy].")
+    print(f"Send {folder / PUBLIC} to the coordinator. Fingerprint: {fingerprint(read_public_key(folder / PUBLIC))}")
+    print(f"When it is enrolled: cofal client up {folder}")
+
+
+@client.command("example")
+def example_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.", show_default=False)],
+    sites: Annotated[int, typer.Option(min=1, max=32, help="Number of sites.")] = 3,
+    per_site: Annotated[int | None, typer.Option(min=8, help="Images of each site.  [default: all]")] = None,
+    seed: Annotated[int, typer.Option(help="Who gets which image.")] = 0,
+) -> None:
+    """Write folders of images to try a deployment with: handwritten digits, divided among sites, without labels.
+
+    Example: cofal client example images --sites 3
+    """
+    from cofal.deploy.example import write_example
+
+    for name, count in write_example(folder, sites, per_site, seed).items():
+        print(f"{folder / name}: {count} images, test images by class, truth.csv")
+    print(f"Class names: {folder / 'classes.txt'}")
+
+
+@client.command("up")
+def up_command(folder: Folder) -> None:
+    """Run the site in the foreground, until Ctrl-C or SIGTERM: it answers the server, within its policy.
+
+    It keeps trying to reach the server, and runs only the installed cofal: no code of a server is ever executed.
+
+    Example: cofal client up north
+    """
+    from cofal.cli.logs import log_to_stderr
+    from cofal.deploy.resident import run_site
+
+    log_to_stderr()
+    run_site(folder)
 
 
 @client.command("ledger")

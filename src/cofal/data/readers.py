@@ -8,7 +8,7 @@ import importlib
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial as partial_call
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def _build(finding: Finding, settings: DataSettings, folder: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
     try:
         train, test, classes = choose(finding.load(), settings)
-        _decode(train, test, classes, settings, partial)
+        decode_sets([train, test], [partial / "train", partial / "test"], classes, settings)
         partial.replace(folder)
     except OSError as error:
         raise write_fault(folder, error) from error
@@ -82,29 +82,31 @@ def _build(finding: Finding, settings: DataSettings, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _decode(train: Choice, test: Choice, classes: list[str], settings: DataSettings, partial: Path) -> None:
-    folders = [partial / "train", partial / "test"]
+def decode_sets(choices: list[Choice], folders: list[Path], classes: list[str], settings: DataSettings) -> None:
+    """Decode each choice into its folder as an ImageSet. All sets get one image size and one number of channels."""
     for folder in folders:
         folder.mkdir(parents=True)
-    with (
-        NpyWriter(folders[0] / "images.npy", len(train.rows)) as train_file,
-        NpyWriter(folders[1] / "images.npy", len(test.rows)) as test_file,
-        progress() as bars,
-    ):
-        writers = [train_file, test_file]
-        first = None  # the first image decoded decides the size of all, in both splits
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(NpyWriter(folder / "images.npy", len(choice.rows)))
+            for choice, folder in zip(choices, folders)
+        ]
+        bars = stack.enter_context(progress())
+        first = None  # the first image decoded decides the size of all, in every set
         kept = []
-        for choice, writer, split in zip((train, test), writers, ("train", "test")):
-            bar = bars.add_task(f"decoding {split} images", total=len(choice.rows), note="")
+        for choice, writer, folder in zip(choices, writers, folders):
+            bar = bars.add_task(f"decoding {folder.name} images", total=len(choice.rows), note="")
             good, first = decode_into(writer, choice, settings, first, partial_call(bars.advance, bar))
             if not len(good):
                 raise UserError(f"none of the {len(choice.rows)} images of {choice.listing.name} can be read")
             kept.append(good)
         if {writer.shape[2] for writer in writers if writer.shape} == {1, 3}:
-            next(writer for writer in writers if writer.shape and writer.shape[2] == 1).widen()
+            for writer in writers:
+                if writer.shape and writer.shape[2] == 1:
+                    writer.widen()
         for writer in writers:
             writer.finish()
-    for choice, writer, rows, folder in zip((train, test), writers, kept, folders):
+    for choice, writer, rows, folder in zip(choices, writers, kept, folders):
         skipped = len(choice.rows) - len(rows)
         _complete(folder, writer, Choice(choice.listing, rows), classes, skipped)
 

@@ -33,7 +33,7 @@ def find(settings: DataSettings) -> Finding:
     if test is None and train != root:
         test = _test_folder(root)
     folders = [train] if test is None else [train, test]
-    files = [_images_below(folder) for folder in folders]
+    files = [images_below(folder) for folder in folders]
     for folder, found in zip(folders, files):
         if not found:
             raise UserError(f"{folder} holds no image ({', '.join(ENDINGS)}); check data.path")
@@ -50,7 +50,7 @@ def _test_folder(root: Path) -> Path | None:
     return next(iter(sorted_by_class or there), None)
 
 
-def _images_below(folder: Path) -> list[Path]:
+def images_below(folder: Path) -> list[Path]:
     """All images below `folder`, in the order of their names; hidden files and folders are left out, links followed."""
 
     def unreadable(error: OSError) -> None:
@@ -79,7 +79,7 @@ def _load(settings: DataSettings, root: Path, folders: list[Path], files: list[l
     for position, folder in enumerate(folders):
         labels = np.array([number[name] for name in names[position]], dtype=np.int64)
         groups = _groups(settings, folder, files[position], ids[position]) if settings.column else None
-        listings.append(Listing(str(folder), ids[position], labels, groups, _blocks_of(files[position])))
+        listings.append(Listing(str(folder), ids[position], labels, groups, blocks_of(files[position])))
     return Source(classes, listings[0], listings[1] if len(listings) > 1 else None)
 
 
@@ -115,7 +115,9 @@ def _read_groups(table: Path) -> dict[str, str]:
         raise UserError(f"cannot read {table}: {error}") from error
 
 
-def _blocks_of(files: list[Path]) -> Callable[[np.ndarray], Iterator[Block]]:
+def blocks_of(files: list[Path]) -> Callable[[np.ndarray], Iterator[Block]]:
+    """How a listing of `files` fetches its images."""
+
     def blocks(rows: np.ndarray) -> Iterator[Block]:
         for begin in range(0, len(rows), _BATCH):
             yield [Encoded(str(files[row]), files[row]) for row in rows[begin : begin + _BATCH]]

@@ -1,0 +1,291 @@
+"""Flower's Fleet API, spoken by a process that stays alive: the deployment's only module with private imports of flwr.
+
+They hold for the version of flwr that pyproject.toml names; tests/deploy/test_fleet_api.py tells what moved. No code is
+ever fetched: `get-fab` is not called, and content is inflated from flwr's own seven record types alone.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    DeactivateNodeRequest,
+    DeactivateNodeResponse,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ConfirmMessageReceivedResponse,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_id,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+from flwr.supercore.task_identity import TaskIdentity
+
+from cofal.errors import CofalError, UserError
+
+PUBLIC_KEY, SIGNATURE, TIMESTAMP = FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER
+CLOCK_AHEAD, CLOCK_BEHIND = SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # seconds
+HEARTBEAT = HEARTBEAT_MIN_INTERVAL  # seconds; the server takes a site for lost after two of them
+key_bytes = public_key_to_bytes
+
+_ANSWER = 64 << 20  # bytes of one response; records travel in objects of at most 20 MB
+_OBJECTS = 200_000  # objects of one message
+_ARRIVAL = 120.0  # seconds that a part of an announced message may be on its way
+_RETRIED = (502, 503, 504)
+
+
+class Unreachable(CofalError):
+    """No answer from the server, or one that says: later."""
+
+
+class NotAdmitted(CofalError):
+    """The server does not know this site, or not yet again."""
+
+
+class RunOver(CofalError):
+    """The run that a message belongs to has ended: nobody waits for the answer."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as the server announces it: its envelope and the ids of the objects that make its content."""
+
+    envelope: Message
+    tree: bytes  # a serialised ObjectTree, so that it can be kept on disk
+
+    @property
+    def run(self) -> int:
+        return int(self.envelope.metadata.run_id)
+
+    def to_bytes(self) -> bytes:
+        return bytes(
+            PullMessagesResponse(
+                messages_list=[message_to_proto(self.envelope)],
+                message_object_trees=[ObjectTree.FromString(self.tree)],
+            ).SerializeToString()
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Delivery | None:
+        response = PullMessagesResponse.FromString(content)
+        if not response.messages_list:
+            return None
+        tree = response.message_object_trees[0].SerializeToString()
+        return cls(message_from_proto(response.messages_list[0]), tree)
+
+
+class FleetConnection:
+    """A site's requests to the server, signed with its key; safe to use from several threads."""
+
+    def __init__(self, address: str, authority: str, key: ec.EllipticCurvePrivateKey, *, most: int):
+        """`address` HOST:PORT, `authority` the CA's certificate as PEM text, `most` bytes of one message's content."""
+        context = ssl.create_default_context(cadata=authority)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._address, self._key, self._most = address, key, most
+        self._public = key_bytes(key.public_key())
+        self._versions = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+        self._http = httpx.Client(
+            base_url=f"https://{address}", verify=context, timeout=30.0, trust_env=False, follow_redirects=False
+        )
+        self.node = 0
+
+    def close(self) -> None:
+        self._http.close()
+
+    def activate(self, earlier: int = 0) -> int:
+        """Report for duty; the site's node id. `earlier`: the id this site had when it was killed.
+
+        The server refuses a second activation until the heartbeats of the killed process have lapsed; but a heartbeat
+        under the earlier id, signed with the same key, takes its place at once.
+        """
+        self.node = earlier
+        try:
+            if earlier:
+                self.heartbeat()
+        except NotAdmitted:
+            self.node = 0
+        if not self.node:
+            request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+            self.node = int(self._call("activate-node", request, ActivateNodeResponse).node_id)
+        TaskIdentity.node_id, TaskIdentity.task_id = self.node, 1
+        return self.node
+
+    def deactivate(self) -> None:
+        self._call("deactivate-node", DeactivateNodeRequest(node_id=self.node), DeactivateNodeResponse)
+
+    def heartbeat(self) -> None:
+        request = SendNodeHeartbeatRequest(node=Node(node_id=self.node), heartbeat_interval=HEARTBEAT)
+        if not self._call("send-node-heartbeat", request, SendNodeHeartbeatResponse, timeout=5.0).success:
+            raise NotAdmitted(f"{self._address} does not know this site any more; ask the coordinator to enrol it")
+
+    def pull(self) -> Delivery | None:
+        """The next message's envelope, if one waits. The server gives each message once."""
+        response = self._call("pull-messages", PullMessagesRequest(node=Node(node_id=self.node)), PullMessagesResponse)
+        return Delivery.from_bytes(response.SerializeToString())
+
+    def content(self, delivery: Delivery) -> Message:
+        """The whole message; its size is counted while it arrives, and each object checked against its hash."""
+        contents: dict[str, bytes] = {}
+        total = 0
+        for object_id in _ids(ObjectTree.FromString(delivery.tree)):
+            if object_id in contents:
+                continue
+            contents[object_id] = self._object(delivery.run, object_id)
+            total += len(contents[object_id])
+            if total > self._most:
+                raise UserError(
+                    f"the message is larger than {self._most >> 20} MB; raise server.max_message_mb in site.toml "
+                    "if it is meant to be"
+                )
+        message = inflate_object_from_contents(delivery.envelope.metadata.message_id, contents)
+        if not isinstance(message, Message):
+            raise CofalError("the server sent something that is no message")
+        message.metadata.__dict__["_message_id"] = delivery.envelope.metadata.message_id
+        TaskIdentity.run_id = delivery.run
+        return message
+
+    def _object(self, run: int, object_id: str) -> bytes:
+        request = PullObjectRequest(node=Node(node_id=self.node), run_id=run, object_id=object_id)
+        deadline = time.monotonic() + _ARRIVAL
+        while not (response := self._call("pull-object", request, PullObjectResponse)).object_available:
+            if not response.object_found or time.monotonic() > deadline:
+                raise CofalError("a part of the message is not there")
+            time.sleep(0.1)  # the server announces a message before all of its parts have arrived
+        content = bytes(response.object_content)
+        if get_object_id(content) != object_id:
+            raise CofalError("a part of the message was changed on its way")
+        validate_object_content(content)
+        return content
+
+    def answer(self, reply: Message, seconds: float) -> None:
+        """Send a reply, object by object; `seconds` is the work behind it, for the server's statistics."""
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree = get_object_tree(reply)
+            objects = get_all_nested_objects(reply)
+        plain = remove_content_from_message(reply) if reply.has_content() else reply
+        response = self._call(
+            "push-messages",
+            PushMessagesRequest(
+                node=Node(node_id=self.node),
+                messages_list=[message_to_proto(plain)],
+                message_object_trees=[tree],
+                clientapp_runtime_list=[seconds],
+            ),
+            PushMessagesResponse,
+        )
+        wanted, run = set(response.objects_to_push), reply.metadata.run_id
+        for object_id, item in objects.items():
+            if object_id in wanted:
+                request = PushObjectRequest(
+                    node=Node(node_id=self.node),
+                    run_id=run,
+                    object_id=object_id,
+                    object_content=item.deflate(),
+                    session_id=response.session_id,
+                )
+                if not self._call("push-object", request, PushObjectResponse).stored:
+                    raise Unreachable("the server did not keep a part of the answer")
+
+    def confirm(self, delivery: Delivery) -> None:
+        """The message is answered: the server may forget its content."""
+        request = ConfirmMessageReceivedRequest(
+            node=Node(node_id=self.node),
+            run_id=delivery.run,
+            message_object_id=delivery.envelope.metadata.message_id,
+        )
+        self._call("confirm-message-received", request, ConfirmMessageReceivedResponse)
+
+    def _call(self, path: str, request: Any, kind: type[Any], timeout: float = 30.0) -> Any:
+        stamp = now().isoformat()
+        headers = self._versions | {
+            "content-type": PROTOBUF_MEDIA_TYPE,
+            "accept": PROTOBUF_MEDIA_TYPE,
+            "accept-encoding": "identity",
+            PUBLIC_KEY: b64encode(self._public).decode(),
+            TIMESTAMP: stamp,
+            SIGNATURE: b64encode(sign_message(self._key, stamp.encode())).decode(),
+        }
+        body = request.SerializeToString(deterministic=True)
+        try:
+            with self._http.stream(
+                "POST", f"/v1/fleet/{path}", content=body, headers=headers, timeout=timeout
+            ) as response:
+                content = _bounded(response)
+        except httpx.HTTPError as error:
+            raise Unreachable(_explain(self._address, error)) from None
+        status = response.status_code
+        if status == httpx.codes.OK:
+            return kind.FromString(content)
+        told = content[:200].decode("utf-8", "replace")
+        if status == httpx.codes.FORBIDDEN and path != "activate-node":
+            raise RunOver("the run has ended")
+        if status in _RETRIED:
+            raise Unreachable(f"{self._address} answers {status}: {told}")
+        raise NotAdmitted(f"{self._address} refuses {path} ({status}): {told}")
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    """The body of a response, read up to a bound; an encoded one is refused, since it can grow without bound."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise CofalError("the server sent a compressed answer, which was not asked for")
+    parts, size = [], 0
+    for part in response.iter_raw():
+        size += len(part)
+        if size > _ANSWER:
+            raise CofalError(f"the server sent more than {_ANSWER >> 20} MB in one answer")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _ids(tree: ObjectTree) -> Iterator[str]:
+    """Ids of all objects of a message, counted: protobuf bounds the depth of the tree, this its size."""
+    waiting, count = [tree], 0
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        if count > _OBJECTS:
+            raise UserError(f"the message has more than {_OBJECTS:,} parts; it cannot be one of cofal's")
+        waiting.extend(node.children)
+        yield node.object_id
+
+
+def _explain(address: str, error: Exception) -> str:
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        why = text.partition("certificate verify failed: ")[2].partition(" (")[0] or "it is not trusted"
+        return f"the certificate of {address} is refused ({why}); check server.ca in site.toml, or tell the coordinator"
+    return f"cannot reach {address} ({text or type(error).__name__})"

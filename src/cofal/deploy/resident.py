@@ -1,0 +1,248 @@
+"""`cofal client up`: a site's process. It waits for messages, answers with the installed ClientApp, and stays alive.
+
+A message in work is noted on disk until its answer has left. A process that is killed and started again takes up the
+same message, so that the server only sees a slow answer; handlers are built so that answering twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from flwr.app import Context, Error, Message, RecordDict
+
+from cofal.deploy.certificates import read_site_key
+from cofal.deploy.fleet_api import HEARTBEAT, Delivery, FleetConnection, NotAdmitted, RunOver, Unreachable
+from cofal.errors import CofalError, UserError
+from cofal.federation.messages import CLIENT_RAISED, REFUSED
+from cofal.federation.site_settings import SiteSettings, read_settings
+from cofal.files import read_json, write_bytes, write_fault, write_json
+
+log = logging.getLogger("cofal")
+
+_IN_WORK, _NODE = "in_work.bin", "node.json"
+_MOST_ATTEMPTS = 2  # a message that ends the process twice is answered with an error
+_FAST, _SLOW, _ACTIVE = 0.2, 2.0, 10.0  # seconds between two polls: in a phase, when idle; how long a phase may pause
+_LONGEST_PAUSE = 30.0  # seconds between two attempts to connect
+
+Answer = Callable[[Message, Context], Message]
+
+
+class _Stop(BaseException):
+    """SIGTERM or Ctrl-C: ends whatever is under way; the noted message is taken up at the next start."""
+
+
+def run_site(folder: Path) -> None:
+    """Serve the site in `folder` until SIGTERM; only the installed package answers, never code from the server."""
+    folder = folder.resolve()
+    connection = _connection(folder, read_settings(folder))
+    with _alone(folder):
+        from cofal.federation.client_app import app  # imports torch: after the settings' mistakes were told
+        from cofal.federation.site import open_site
+
+        site = open_site(folder)
+        log.info("site %s: %d images, %d classes", site.name, len(site.train.ids), len(site.train.classes))
+
+        def stop(_number: int, _frame: Any) -> NoReturn:
+            raise _Stop
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        try:
+            _keep_serving(connection, folder, app)
+        except _Stop:
+            log.info("stopping")
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            with suppress(CofalError):
+                if connection.node:
+                    connection.deactivate()
+                    (folder / _NODE).unlink(missing_ok=True)
+            connection.close()
+
+
+def _connection(folder: Path, settings: SiteSettings) -> FleetConnection:
+    link = settings.server
+    if link is None:
+        raise UserError(f"{folder} is a simulated site; a deployed one is made with cofal client init --server")
+    try:
+        authority = (folder / link.ca).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read server.ca = {link.ca!r} of {folder}: {error}") from None
+    return FleetConnection(link.address, authority, read_site_key(folder / link.key), most=link.max_message_mb << 20)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    try:
+        lock = open(folder / ".up.lock", "w")  # noqa: SIM115  (held until the block ends)
+    except OSError as error:
+        raise write_fault(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process serves {folder}; stop it first") from None
+        yield
+
+
+def _keep_serving(connection: FleetConnection, folder: Path, answer: Answer) -> NoReturn:
+    """Connect again and again: a server may be restarted, a network may fail, an enrolment may still be on its way."""
+    pause, told = 1.0, ""
+    while True:
+        began = time.monotonic()
+        try:
+            _serve(connection, folder, answer)
+        except (Unreachable, NotAdmitted) as error:
+            if time.monotonic() - began > HEARTBEAT:  # it had worked for a while: not a hopeless case
+                pause, told = 1.0, ""
+            if str(error) != told:
+                told = str(error)
+                log.warning("%s; trying again", told)
+        time.sleep(pause * random.uniform(0.8, 1.2))  # many sites must not all come back at the same moment
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _serve(connection: FleetConnection, folder: Path, answer: Answer) -> NoReturn:
+    """Answer messages as long as the connection holds."""
+    connection.activate(earlier=_earlier_node(folder))
+    write_json(folder / _NODE, {"node": str(connection.node), "boot": _boot()})
+    log.info("connected as node %d", connection.node)
+    with _Heartbeats(connection) as heartbeats:
+        _take_up(connection, folder, answer)
+        pause, last = _FAST, time.monotonic()
+        while True:
+            if heartbeats.failure:
+                raise heartbeats.failure
+            delivery = connection.pull()
+            if delivery is not None:
+                write_bytes(folder / _IN_WORK, b"1" + delivery.to_bytes())
+                _work(connection, folder, answer, delivery)
+                pause, last = _FAST, time.monotonic()
+                continue
+            time.sleep(pause)
+            if time.monotonic() - last > _ACTIVE:
+                pause = min(1.5 * pause, _SLOW)
+
+
+def _take_up(connection: FleetConnection, folder: Path, answer: Answer) -> None:
+    """Go on with the message that was in work when the process, or the connection, ended."""
+    note = folder / _IN_WORK
+    if not note.exists():
+        return
+    content = note.read_bytes()
+    attempts = int(content[:1]) + 1
+    delivery = Delivery.from_bytes(content[1:])
+    if delivery is None:
+        note.unlink()
+        return
+    kind = delivery.envelope.metadata.message_type
+    if attempts > _MOST_ATTEMPTS:
+        log.error("%s ended this process %d times; it is answered with an error", kind, attempts - 1)
+        answer = _refuse
+    else:
+        log.info("taking up %s again", kind)
+        write_bytes(note, str(attempts).encode() + content[1:])
+    _work(connection, folder, answer, delivery)
+
+
+def _refuse(message: Message, context: Context) -> Message:
+    return Message(Error(CLIENT_RAISED, "the site's process ended twice while it worked on this"), reply_to=message)
+
+
+def _work(connection: FleetConnection, folder: Path, answer: Answer, delivery: Delivery) -> None:
+    """Fetch a message's content, answer it, send the answer."""
+    kind, began = delivery.envelope.metadata.message_type, time.monotonic()
+    try:
+        try:
+            message = connection.content(delivery)
+            context = Context(
+                run_id=delivery.run,
+                node_id=connection.node,
+                node_config={"site": str(folder)},
+                state=RecordDict(),
+                run_config={},
+            )
+            reply = answer(message, context)
+            del message  # a model's size, while the answer of the same size is on its way
+        except (Unreachable, RunOver, NotAdmitted):
+            raise
+        except Exception as error:  # a message that cannot be read: told in one line, without its content
+            log.exception("cannot read %s", kind)
+            told = str(error) if isinstance(error, CofalError) else type(error).__name__
+            reply = Message(Error(REFUSED, f"the message cannot be read: {told}"), reply_to=delivery.envelope)
+        seconds = time.monotonic() - began
+        _send(connection, reply, seconds)
+        connection.confirm(delivery)
+        outcome = f"refused: {reply.error.reason}" if reply.has_error() else "answered"
+        log.info("%s %s (%.1f s of work, %.1f s in all)", kind, outcome, seconds, time.monotonic() - began)
+    except RunOver:
+        log.info("%s: the run has ended, nobody waits for the answer", kind)
+    except NotAdmitted as error:
+        log.error("%s: %s", kind, error)
+    (folder / _IN_WORK).unlink(missing_ok=True)
+
+
+def _send(connection: FleetConnection, reply: Message, seconds: float) -> None:
+    """Send an answer; while the server is away it waits here, since its work is done and must not be lost."""
+    pause = 0.5
+    while True:
+        try:
+            return connection.answer(reply, seconds)
+        except Unreachable as error:
+            log.warning("%s; the answer waits", error)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE / 3)
+
+
+def _earlier_node(folder: Path) -> int:
+    """The node id of this site's killed process; 0 if it stopped cleanly or ran on another machine.
+
+    A copy of the folder on a second machine must not push the first one aside: there the server's refusal stands.
+    """
+    if not (folder / _NODE).exists():
+        return 0
+    noted = read_json(folder / _NODE)
+    return int(noted["node"]) if noted["boot"] == _boot() else 0
+
+
+def _boot() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
+
+
+class _Heartbeats:
+    """Heartbeats in a thread of their own, so that a long computation does not look like a lost site."""
+
+    def __init__(self, connection: FleetConnection):
+        self._connection, self._over = connection, threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
+        self.failure: CofalError | None = None
+
+    def __enter__(self) -> _Heartbeats:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=6.0)
+
+    def _beat(self) -> None:
+        while not self._over.wait(HEARTBEAT * 0.5):
+            try:
+                self._connection.heartbeat()
+            except Unreachable:
+                continue  # the main thread meets the same and says so
+            except CofalError as error:
+                self.failure = error
+                return

@@ -1,0 +1,59 @@
+"""One pipeline, two engines: embedded in one process, and deployed over TLS. Same encoder, picks and accuracy."""
+
+import shutil
+
+import pytest
+from safetensors.numpy import load_file
+
+from cofal.config import load, to_toml
+from cofal.deploy.certificates import create_site_key
+from cofal.deploy.enrolment import enrol
+from cofal.federation.embedded import run_embedded
+from cofal.federation.site_settings import ServerLink, create_site, read_settings
+from cofal.files import read_json
+from cofal.learning.state import encoder_digest
+from cofal.rundir import RunDir
+from running_federation import Running
+from small_run import SMALL
+
+OPTIONS = [
+    *SMALL,
+    "pretrain.rounds=2",
+    "pretrain.probe_every=0",
+    'selection.coordination=["central", "per-client", "aggregate"]',
+    'selection.methods=["maxherding", "probcover"]',
+    "selection.budgets=[6]",
+    "train.rounds=3",
+    "engine.timeout=120",
+]
+
+
+@pytest.mark.deploy
+def test_the_digits_pipeline_gives_the_same_embedded_and_deployed(tmp_path, cache, make_federation):
+    config = load("digits", OPTIONS)
+    embedded = run_embedded(config, tmp_path / "embedded", cache)
+    made = make_federation(sites=0)
+    made.folder.config.write_text(to_toml(config))
+    shutil.copytree(embedded.server / "test", made.folder.server / "test")
+    for settings_file in sorted(embedded.sites.glob("*/site.toml")):
+        name = settings_file.parent.name
+        site = made.base / name
+        site.mkdir()
+        shutil.copyfile(settings_file.parent / "rows.npy", site / "rows.npy")
+        link = ServerLink(address=f"localhost:{made.port}", ca=str(made.folder.authority))
+        create_site(site, read_settings(settings_file.parent).model_copy(update={"server": link}))
+        create_site_key(site / "site.key", site / "site.pub", name)
+        enrol(made.folder.path, site / "site.pub", name)
+        made.names.append(name)
+        made.sites[name] = Running(["client", "up", str(site)], made.base / f"{name}.log")
+    made.start()
+    made.run("pipeline")
+    deployed = RunDir(made.folder.path)
+    assert encoder_digest(load_file(deployed.encoder)) == encoder_digest(load_file(embedded.encoder))
+    tracks = sorted(file.name for file in (embedded.path / "picks").iterdir())
+    assert len(tracks) == 6
+    for track in tracks:
+        assert read_json(deployed.path / "picks" / track) == read_json(embedded.path / "picks" / track), track
+    same = ("method", "coordination", "budget", "accuracy")
+    results = [[{key: cell[key] for key in same} for cell in read_json(run.results)] for run in (deployed, embedded)]
+    assert results[0] == results[1]
