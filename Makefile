@@ -5,7 +5,9 @@ PYTHON := python3
 endif
 BIN := .venv/bin
 STAMP := .venv/.installed
-.PHONY: setup demo test bench lint clean
+AXE_VERSION := 4.14.0
+AXE := .venv/axe-core-$(AXE_VERSION).min.js
+.PHONY: setup axe demo test bench lint clean
 
 setup: $(STAMP)
 
@@ -14,6 +16,14 @@ $(STAMP): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[onnx,bench,dev]"
 	touch $(STAMP)
+
+# axe-core, with which the browser tests check that everyone can use the annotators' page; they skip that without it.
+axe: $(AXE)
+
+$(AXE): $(STAMP)
+	cd .venv && npm pack --silent axe-core@$(AXE_VERSION)
+	tar -xzOf .venv/axe-core-$(AXE_VERSION).tgz package/axe.min.js > $(AXE).part
+	mv $(AXE).part $(AXE)
 
 demo: $(STAMP)
 	$(BIN)/cofal demo --out demo
