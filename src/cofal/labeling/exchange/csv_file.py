@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cofal.errors import UserError
 from cofal.files import write_text
-from cofal.labeling.exchange.files import NOBODY, Read, clear_reason, known_text
+from cofal.labeling.exchange.files import NOBODY, Read, clear_reason
 from cofal.labeling.merging import Incoming
 from cofal.labeling.records import Query
 
@@ -42,8 +42,8 @@ def read_csv(path: Path, text: str, ids: Collection[str], classes: Collection[st
             raise UserError(f"{path} needs the columns id,label in its first line; found {', '.join(names)[:200]!r}")
         lines.fieldnames = names
         for line in lines:
-            sample = known_text(line["id"] or "", ids)
-            label, skipped = known_text(line.get("label") or "", classes), (line.get("skipped") or "").strip()
+            sample = _unquoted(line["id"] or "", ids)
+            label, skipped = _unquoted(line.get("label") or "", classes), (line.get("skipped") or "").strip()
             if not label and not skipped:
                 continue
             reason = clear_reason(skipped)
@@ -58,3 +58,9 @@ def read_csv(path: Path, text: str, ids: Collection[str], classes: Collection[st
 
 def _safe(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _unquoted(text: str, known: Collection[str]) -> str:
+    """What `_safe` made of one of the `known` texts, as it was; any other text as it is."""
+    inner = text.removeprefix("'")
+    return inner if inner != text and inner.startswith(_FORMULA) and inner in known else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,6 @@ def parse_json(path: Path, text: str) -> Any:
         why = str(error) if isinstance(error, ValueError) else "nested too deeply"
         raise UserError(f"{path} is not valid JSON: {why}; export it again") from None
     return value
-
-
-def known_text(found: str, known: Iterable[str]) -> str:
-    """A spreadsheet-safe text as it was: the quote that `csv_file` puts before a formula's first letter is gone."""
-    return found[1:] if found.startswith("'") and found not in known and found[1:] in known else found
 
 
 def clear_reason(found: str) -> str | None:
