@@ -65,6 +65,11 @@ class Site:
         write_npy(self._embedding_file(digest), embeddings)
         self._embeddings[digest] = embeddings
 
+    def _newest_embeddings(self) -> str:
+        """Digest of the encoder that embedded last; empty if none did."""
+        files = sorted((self.folder / "embeddings").glob("*.npy"), key=lambda file: file.stat().st_mtime_ns)
+        return files[-1].stem if files else ""
+
     def _embedding_file(self, digest: str) -> Path:
         return self.folder / "embeddings" / f"{checked_digest(digest)}.npy"
 
@@ -80,7 +85,7 @@ class Site:
     def ask(self, track: str, ids: list[str], why: Mapping[str, Any] | None = None) -> None:
         """Set the samples asked so far in `track`, in order. The whole list each time: asking again changes nothing.
 
-        why: what the annotators are told of those that were not asked before.
+        why: what the annotators are told of those that were not asked before; the encoder is the last one, unless told.
         """
         if len(set(ids)) != len(ids):
             raise UserError(f"track {track} asks for a sample twice; send each id once")
@@ -89,7 +94,7 @@ class Site:
         if self.asked(track) == ids:
             return
         if self.store is not None:
-            why = why or {}
+            why = {"digest": self._newest_embeddings(), **(why or {})}
             self.store.ask(track, ids, why=dict.fromkeys(ids, why), selection=str(why.get("selection", "")))
             return
         write_json(file, ids)
