@@ -1,7 +1,7 @@
 """The federated training of a head on arrays in one process: the rounds of Phase III without messages.
 
-Same seed and settings, same bits as `federation/phases/training.py` gives (a test holds the two together), in a tenth of
-the time: experiments train thousands of heads.
+Same seed and settings, same bits as `federation/phases/training.py` gives (a test holds the two together), in less
+time: experiments train thousands of heads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from cofal.errors import UserError
 from cofal.learning.batches import cosine_lr, one_thread
-from cofal.learning.head import Head, build_head, train_head
+from cofal.learning.head import Head, build_head, train_flat
 from cofal.rng import torch_generator
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 JOB = "head"  # names the random streams, as in the messages
 
 LocalTraining = Callable[[int, Head, dict[str, Any]], None]
-"""(client, head with the weights received, arguments of `train_head`): trains the head in place."""
+"""(client, head with the weights received, arguments of `train_flat`): trains the head in place."""
 
 
 def federated_head(
@@ -41,11 +41,11 @@ def federated_head(
 
     A client without labels is left out of every average. `track` and `names` (default site-0, site-1, ...) are those of
     a run of messages that is to be repeated: they name the streams that shuffle batches. `local` replaces the training
-    at a client, `train_head` on its labels.
+    at a client, which is `train_flat` on its labels.
     """
     names = [f"site-{client}" for client in range(len(rows))] if names is None else names
-    inputs = [np.ascontiguousarray(own, dtype=np.float32) for own in rows]
-    targets = [np.ascontiguousarray(own, dtype=np.int64) for own in labels]
+    inputs = [torch.from_numpy(np.ascontiguousarray(own, dtype=np.float32)) for own in rows]
+    targets = [torch.from_numpy(np.ascontiguousarray(own, dtype=np.int64)) for own in labels]
     taking_part = [client for client, own in enumerate(targets) if len(own)]
     if not taking_part:
         raise UserError("no client has a label to train on; give at least one label")
@@ -58,14 +58,16 @@ def federated_head(
             mean: np.ndarray | None = None
             options = local_options(settings, cosine_lr(settings.lr, number - 1, settings.rounds))
             for client in taking_part:
-                _write(head, current)
                 options["generator"] = torch_generator(seed, JOB, track, names[client], number)
                 if local is None:
-                    train_head(head, inputs[client], targets[client], **options)
+                    trained = current.copy()
+                    train_flat(torch.from_numpy(trained), head.sizes, inputs[client], targets[client], **options)
                 else:
+                    _write(head, current)
                     local(client, head, options)
-                part = _read(head) * (len(targets[client]) / total)
-                mean = part if mean is None else np.add(mean, part, out=mean)
+                    trained = _read(head)
+                trained *= len(targets[client]) / total
+                mean = trained if mean is None else np.add(mean, trained, out=mean)
             assert mean is not None
             current = average(number, current, mean)
     _write(head, current)
@@ -73,7 +75,7 @@ def federated_head(
 
 
 def local_options(settings: TrainSettings, lr: float) -> dict[str, Any]:
-    """The arguments of `train_head` in a round at learning rate `lr`, all but the generator."""
+    """The arguments of `train_flat` in a round at learning rate `lr`, all but the generator."""
     return {
         "epochs": settings.local_epochs,
         "batch_size": settings.batch_size,

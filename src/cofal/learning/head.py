@@ -6,6 +6,8 @@ written out on one flat parameter vector: no autograd graph, no per-parameter op
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ class Head(nn.Module):
 
     def __init__(self, d: int, hidden: int, classes: int) -> None:
         super().__init__()
-        self.d, self.hidden, self.classes = d, hidden, classes
+        self.d, self.hidden, self.classes = self.sizes = (d, hidden, classes)
         self.inner = nn.Linear(d, hidden)
         self.outer = nn.Linear(hidden, classes)
 
@@ -38,9 +40,9 @@ def build_head(d: int, hidden: int, classes: int, generator: torch.Generator) ->
     return head
 
 
-def _views(flat: Tensor, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four parameters as views of one vector, in the order of `head.parameters()`."""
-    d, hidden, classes = head.d, head.hidden, head.classes
+def _views(flat: Tensor, sizes: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The four parameters of a head of `sizes` (d, hidden, classes) as views of one vector, in their usual order."""
+    d, hidden, classes = sizes
     w1, b1, w2, b2 = flat.split([hidden * d, hidden, classes * hidden, classes])
     return w1.view(hidden, d), b1, w2.view(classes, hidden), b2
 
@@ -65,10 +67,24 @@ def loss_and_gradient(weights: tuple[Tensor, ...], gradient: tuple[Tensor, ...],
 
 
 @torch.no_grad()
-def train_head(
-    head: Head,
-    x: np.ndarray,
-    y: np.ndarray,
+def train_head(head: Head, x: np.ndarray, y: np.ndarray, **options: Any) -> float:
+    """`train_flat` of `head`, in place, on embeddings x (m, d) float32 with labels y (m,) int64."""
+    inputs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    labels = torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64))
+    parameters = list(head.parameters())
+    flat = torch.cat([p.view(-1) for p in parameters])
+    loss = train_flat(flat, head.sizes, inputs, labels, **options)
+    for parameter, trained in zip(parameters, _views(flat, head.sizes)):
+        parameter.copy_(trained)
+    return loss
+
+
+@torch.no_grad()
+def train_flat(
+    flat: Tensor,
+    sizes: tuple[int, int, int],
+    inputs: Tensor,
+    labels: Tensor,
     *,
     epochs: int,
     batch_size: int,
@@ -79,7 +95,7 @@ def train_head(
     proximal_mu: float = 0.0,
     momentum: float = 0.9,
 ) -> float:
-    """Train `head` in place on embeddings x (m, d) float32 with labels y (m,) int64; returns the mean batch loss.
+    """Train a head given as one vector of its weights, in place; returns the mean batch loss.
 
     One local training of a federated client: the optimiser starts afresh at each call (see `train_simclr`), and
     `proximal_mu` pulls towards the weights received. Weight decay is decoupled for `adamw`, added to the gradient for
@@ -87,22 +103,18 @@ def train_head(
     """
     if optimizer not in OPTIMIZERS:
         raise UserError(f"unknown optimizer {optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
-    m = len(y)
+    m = len(labels)
     if m == 0 or epochs < 1:
         return 0.0
-    inputs = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
-    labels = torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64))
-    parameters = list(head.parameters())
-    flat = torch.cat([p.view(-1) for p in parameters])
     received = flat.clone() if proximal_mu else flat
     slope = torch.empty_like(flat)
-    weights, gradient = _views(flat, head), _views(slope, head)
-    sizes = batch_sizes(m, batch_size)
+    weights, gradient = _views(flat, sizes), _views(slope, sizes)
+    parts_of = batch_sizes(m, batch_size)
     first, second = torch.zeros_like(flat), torch.zeros_like(flat) if optimizer == "adamw" else flat
     total, step = torch.zeros(()), 0
     for _ in range(epochs):
         # A single batch is the whole set: its order does not matter, so nothing is shuffled or copied.
-        parts = [None] if len(sizes) == 1 else torch.randperm(m, generator=generator).split(sizes)
+        parts = [None] if len(parts_of) == 1 else torch.randperm(m, generator=generator).split(parts_of)
         for part in parts:
             bx, by = (inputs, labels) if part is None else (inputs[part], labels[part])
             total += loss_and_gradient(weights, gradient, bx, by)
@@ -120,10 +132,7 @@ def train_head(
                 second.mul_(_BETA2).addcmul_(slope, slope, value=1.0 - _BETA2)
                 scale = (1.0 - _BETA2**step) ** 0.5
                 flat.addcdiv_(first, second.sqrt().div_(scale).add_(_TINY), value=-lr / (1.0 - _BETA1**step))
-    loss = check_finite(total.item() / step, lr)
-    for parameter, trained in zip(parameters, weights):
-        parameter.copy_(trained)
-    return loss
+    return check_finite(total.item() / step, lr)
 
 
 def predict_proba(head: Head, x: np.ndarray) -> np.ndarray:
