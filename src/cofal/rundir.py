@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from cofal.config import Config, to_toml
 from cofal.errors import UserError
 from cofal.files import append_line, read_json, write_fault, write_json, write_text
 
+MAIN = "main"  # the one track of a deployment: a sequence of selections, each by a method of its own
 _VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn")
 
 
@@ -29,6 +31,7 @@ class RunDir:
     models/TRACK/              the classifier of the largest budget
     results.json               all cells: method, coordination, budget, seed, accuracy
     checkpoints/               the state of an unfinished phase
+    status.json                of a deployment: where the phase under way stands, what each site last said
     server/, sites/            the two sides' own folders
     """
 
@@ -54,6 +57,10 @@ class RunDir:
     @property
     def results(self) -> Path:
         return self.path / "results.json"
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
 
     @property
     def map(self) -> Path:
@@ -99,7 +106,8 @@ class RunDir:
                     f"another process is at work in {self.path}; wait for it or choose another --out"
                 ) from None
             for leftover in self.path.rglob(".*.tmp"):  # half-written files of a killed process
-                leftover.unlink()
+                if not _at_work(leftover):
+                    leftover.unlink(missing_ok=True)
             yield
 
     def open(self, config: Config) -> None:
@@ -141,6 +149,12 @@ class RunDir:
         """Drop the lines of `job` beyond round `last`: they were logged, but their checkpoint was not."""
         kept = [line for line in self.rounds() if line["job"] != job or line["round"] <= last]
         write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _at_work(temporary: Path) -> bool:
+    """Is the process that writes this file alive? Beside a deployment's phase others write in its folder, too."""
+    number = temporary.suffixes[-2].removeprefix(".").partition("-")[0] if len(temporary.suffixes) > 1 else ""
+    return number.isdigit() and int(number) != os.getpid() and Path(f"/proc/{number}").exists()
 
 
 def versions() -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 
 import cofal
 from cofal.config import load
@@ -42,15 +42,16 @@ class Recorded(InProcessGrid):
     transcript: ClassVar[list] = []
     lost: ClassVar[set] = set()
 
-    def send_and_receive(self, messages, *, timeout=None):
-        outgoing = list(messages)
-        replies = list(super().send_and_receive(outgoing, timeout=timeout))
+    def pull_messages(self, message_ids):
         kept = []
-        for message, reply in zip(outgoing, replies, strict=True):
+        for number in message_ids:
+            message = self._pushed[number]
+            (reply,) = super().pull_messages([number])
             kind, node = message.metadata.message_type, message.metadata.dst_node_id
             Recorded.transcript.append((kind, node, message.content, None if reply.has_error() else reply.content))
             if (kind, node) in self.lost and (kind != m.AGGREGATE or "session" in m.config_of(message.content)):
                 self.lost.discard((kind, node))
+                kept.append(Message(Error(0, "lost on its way"), reply_to=message))
             else:
                 kept.append(reply)
         return kept

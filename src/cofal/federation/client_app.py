@@ -17,6 +17,7 @@ from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
 from cofal.federation.holding import answer_question, session
 from cofal.federation.site import Site, checked_digest
+from cofal.labeling.reasons import told_why
 from cofal.learning.batches import one_thread
 from cofal.learning.classifier import classify, train_classifier
 from cofal.learning.embed import embed
@@ -73,9 +74,10 @@ def _version(site: Site, config: Request) -> Version:
 
 @app.answers(m.EMBED, sends=_sharing)
 def embed_images(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
-    """Embed all images with the given (or the site's own frozen) encoder; share them or keep them here.
+    """Embed all images with the given (or the site's own frozen) encoder; share those of the pool or keep them here.
 
-    The ids of all samples leave with their embeddings only: they say which row is which.
+    The ids of all samples leave with their embeddings only: they say which row is which, and `known` which of them are
+    labelled or among the first `asked` of the track.
     """
     digest, kind = str(config["digest"]), _sharing(site, config).kind
     limit = site.settings.policy.max_releases
@@ -84,39 +86,59 @@ def embed_images(site: Site, arrays: dict[str, np.ndarray], config: Request) -> 
     if not site.has_embeddings(digest):
         encoder = _encoder(site, arrays, json.loads(str(config["model"])), digest)
         site.keep_embeddings(digest, embed(encoder, site.train.images, device=site.settings.device))
-    embeddings = site.embeddings(digest)
-    numbers = {m.EXAMPLES: len(site.train.ids), "dimension": embeddings.shape[1]}
+    embeddings, pool = site.embeddings(digest), site.pool(_selection(config))
+    numbers = {m.EXAMPLES: len(pool), "dimension": embeddings.shape[1]}
     if kind == Kind.DESCRIPTION:
         return m.pack(config={"ids": [], "known": []}, metrics=numbers)
     if kind == Kind.PERTURBED:
         seed = int(config.get("seed", 0))
         embeddings = site.releases.get(site.name, _version(site, config), embeddings, seed, limit)
-    names = {"ids": list(site.train.ids), "known": list(site.settings.known_labels)}
-    return m.pack(arrays={"embeddings": embeddings}, config=names, metrics=numbers)
+    taken = pool[site.pool_positions(pool, [*site.settings.known_labels, *_before(site, config)])]
+    names = {"ids": [site.train.ids[row] for row in pool], "known": [site.train.ids[row] for row in taken]}
+    shared = embeddings if len(pool) == len(embeddings) else embeddings[pool]
+    return m.pack(arrays={"embeddings": shared}, config=names, metrics=numbers)
+
+
+def _selection(config: Request) -> str:
+    """The selection that a request belongs to: the pool of samples stays the same to its end."""
+    return f"{config['track']} {config.count('selection')}" if "selection" in config else ""
+
+
+def _before(site: Site, config: Request) -> list[str]:
+    """The samples asked for before the selection that a request belongs to: the first `asked` of its track."""
+    return site.asked(str(config["track"]))[: config.count("asked")] if "asked" in config else []
 
 
 @app.answers(m.PICK, sends=Kind.IDS)
 def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
-    """Per-client selection: the same selector on this site alone. `asked` holds the picks before this step."""
-    taken = site.positions([*site.settings.known_labels, *config["asked"]])
+    """Per-client selection: the same selector on this site alone, after the first `asked` samples of the track."""
+    pool = site.pool(_selection(config))
+    config.count("asked")
+    taken = site.pool_positions(pool, [*site.settings.known_labels, *_before(site, config)])
     picks = select(
-        [site.embeddings(str(config["digest"]))],
-        [int(config["budget"])],
+        [site.pool_embeddings(str(config["digest"]), pool)],
+        [config.count("budget")],
         method=str(config["method"]),
         coordination="per-client",
         labeled=[taken],
-        seed=int(config["seed"]),
+        seed=config.count("seed"),
         **json.loads(str(config["params"])),
     )
-    return m.pack(config={"ids": [site.train.ids[row] for row in picks.indices[0]]})
+    return m.pack(config={"ids": [site.train.ids[pool[row]] for row in picks.indices[0]]})
 
 
 @app.answers(m.ASSIGN, sends=Kind.METRIC)
 def assign(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
-    """Take note of this site's own picks: they wait for labels from now on."""
-    site.ask(str(config["track"]), list(config["ids"]))
-    rows, _ = site.labelled(str(config["track"]))
-    return m.pack(metrics={"asked": len(config["ids"]), "labelled": len(rows)})
+    """Take note of this site's own picks: they wait for labels from now on, after the first `asked` of the track."""
+    track = str(config["track"])
+    site.ask(track, [*_before(site, config), *(str(sample) for sample in config["ids"])], told_why(config))
+    return m.pack(metrics=site.counts(track))
+
+
+@app.answers(m.PROGRESS, sends=Kind.METRIC)
+def progress(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
+    """How far the labelling of a track is, in numbers."""
+    return m.pack(metrics=site.counts(str(config["track"])))
 
 
 def _aggregating(site: Site, config: Request) -> Egress:

@@ -37,6 +37,13 @@ class Request(dict[str, Any]):
             raise UserError(f"the request has {key} = {str(value)[:_LONGEST]!r}; send a finite number")
         return float(value)
 
+    def count(self, key: str) -> int:
+        """A whole number, zero or more."""
+        value = self[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise UserError(f"the request has {key} = {str(value)[:_LONGEST]!r}; send a whole number")
+        return value
+
 
 @dataclass(frozen=True)
 class Egress:

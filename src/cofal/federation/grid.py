@@ -38,7 +38,7 @@ class InProcessGrid(Grid):
             for node, config in nodes.items()
         }
         self._run = Run.create_empty(_RUN)
-        self._replies: dict[str, Message] = {}
+        self._pushed: dict[str, Message] = {}
         self._numbers = itertools.count(1)
         self._become_server()
 
@@ -65,12 +65,13 @@ class InProcessGrid(Grid):
         for message in messages:
             number = str(next(self._numbers))
             message.metadata.__dict__["_message_id"] = number
-            self._replies[number] = self._deliver(message)
+            self._pushed[number] = message
             numbers.append(number)
         return numbers
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [self._replies.pop(number) for number in message_ids if number in self._replies]
+        """The client works when its answer is pulled: answers pulled one by one are never all in memory."""
+        return [self._deliver(self._pushed.pop(number)) for number in message_ids if number in self._pushed]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         """Deliver and collect; `timeout` has no meaning for a direct call."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.federation.site import Site
+from cofal.labeling.reasons import told_why
 from cofal.privacy.accountant import Accountant
 from cofal.privacy.counting_noise import noisy
 from cofal.privacy.private_files import settle
@@ -37,7 +38,9 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
         )
     track = str(config["track"])
     before = site.asked(track)[: int(config["asked"])]
-    holder = _holder(site, str(config["digest"]), before)
+    # A selection is many questions: its pool must stay the same to its end, whatever is skipped meanwhile.
+    pool = site.pool(f"{track} {int(config['selection'])}" if "selection" in config else "")
+    holder = _holder(site, str(config["digest"]), pool, before)
     holder.picked = None
     answer = aggregate_method(str(config["method"])).answer(holder, str(config["kind"]), arrays, numbers)
     if holder.picked is not None:
@@ -45,8 +48,9 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
             raise UserError(
                 f"the selection settled {len(holder.picked)} picks at site {site.name}, not {config['budget']}"
             )
-        site.ask(track, [*before, *(site.train.ids[row] for row in holder.picked)])
-    return _noised(site, answer, arrays, config)
+        picks = [site.train.ids[row] for row in pool[holder.picked]]
+        site.ask(track, [*before, *picks], told_why(config, coordination="aggregate"))
+    return _noised(site, answer, arrays, config, pool)
 
 
 def session(site: Site, config: Mapping[str, Any]) -> Session:
@@ -54,7 +58,9 @@ def session(site: Site, config: Mapping[str, Any]) -> Session:
     return Session.start(site.folder, str(config["session"]), site.name)
 
 
-def _noised(site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> Arrays:
+def _noised(
+    site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], pool: np.ndarray
+) -> Arrays:
     """The answer with the policy's noise on its counts, charged to the site's privacy budget before it leaves.
 
     The noise is drawn from a secret of the site and the question: the same question again gets the same noise, which
@@ -68,6 +74,8 @@ def _noised(site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config
         return answer
     question = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
     question.update(b"".join(name.encode() + np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
+    if len(pool) < len(site.train.ids):  # of another pool it is another question, or the difference would be told bare
+        question.update(pool.tobytes())
     # In a partition a sample is in one group; balls overlap, and it may be in all of them.
     times = sum(1 if partition else answer[name].size for name, partition in counted.items())
     budget = Accountant(site.folder / "privacy" / "spent.json", epsilon=noise.epsilon, delta=noise.delta)
@@ -81,15 +89,16 @@ def _noised(site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config
 
 
 # What each site computed for the question before; only the latest, since a selection asks one thing after the other.
-_kept: WeakKeyDictionary[Site, tuple[tuple[str, tuple[str, ...]], Holder]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Site, tuple[tuple[str, bytes, tuple[str, ...]], Holder]] = WeakKeyDictionary()
 
 
-def _holder(site: Site, digest: str, before: list[str]) -> Holder:
-    """The site's rows and which of them are taken; the same object while the questions are of the same samples."""
-    key = (digest, tuple(before))
+def _holder(site: Site, digest: str, pool: np.ndarray, before: list[str]) -> Holder:
+    """The pool's rows and which of them are taken; the same object while the questions are of the same samples."""
+    key = (digest, pool.tobytes(), tuple(before))
     if site not in _kept or _kept[site][0] != key:
-        rows = Pool([site.embeddings(digest)]).tile(0, len(site.train.ids)).numpy()  # unit rows, as in cofal.select
+        # unit rows, as in cofal.select
+        rows = Pool([site.pool_embeddings(digest, pool)]).tile(0, len(pool)).numpy()
         taken = np.zeros(len(rows), dtype=bool)
-        taken[site.positions([*site.settings.known_labels, *before])] = True
+        taken[site.pool_positions(pool, [*site.settings.known_labels, *before])] = True
         _kept[site] = (key, Holder(rows, taken))
     return _kept[site][1]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from cofal.privacy.policy import Kind
 
 # Record names; Flower's strategies expect the first two under these names.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
@@ -15,8 +19,12 @@ EGRESS = "egress"  # what kind of content a reply carries, as the site declared 
 # The weight of a reply in an average.
 EXAMPLES = "num-examples"
 
+_NPY = "numpy.ndarray"  # Flower's name for an array in numpy's file format
+
 # Codes of error replies: Flower's own for an exception in a ClientApp, and ours for a request the site refuses.
 CLIENT_RAISED, REFUSED = 2, 1002
+# ... and Flower's own for a question or an answer that was lost with the client: it may be asked again.
+LOST = frozenset({3, 4, 5})
 
 # Message types. Flower's strategies send plain "train" and "evaluate"; `config["job"]` says what to train or evaluate.
 TRAIN, EVALUATE = "train", "evaluate"
@@ -24,6 +32,7 @@ DESCRIBE = "query.describe"  # who are you, how many samples, which classes
 EMBED = "query.embed"  # embed your images with this encoder; share the embeddings or only keep them
 PICK = "query.pick"  # select alone, at the site
 ASSIGN = "query.assign"  # these of your samples are to be labelled
+PROGRESS = "query.progress"  # how many were asked, labelled, skipped
 AGGREGATE = "query.aggregate"  # one question of an aggregate selection; under masks if it names a session
 SUM_KEYS = "query.keys"  # a session of secure sums begins: your public key
 SUM_SHARES = "query.shares"  # everyone's keys: your sealed shares for the others
@@ -47,14 +56,44 @@ def pack(
     return content
 
 
+def with_config(content: RecordDict, **more: Any) -> RecordDict:
+    """The same content, told more; its arrays are not copied."""
+    told = RecordDict(dict(content))
+    told[CONFIG] = ConfigRecord({**config_of(content), **more})
+    return told
+
+
 def to_arrayrecord(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})
 
 
 def arrays_of(content: RecordDict) -> dict[str, np.ndarray]:
-    """The arrays of a message; Flower reads them without unpickling."""
+    """The arrays of a message, read-only: they are views of what arrived."""
     record = content.array_records.get(ARRAYS)
-    return {name: array.numpy() for name, array in record.items()} if record is not None else {}
+    return {name: read_array(array) for name, array in record.items()} if record is not None else {}
+
+
+def read_array(array: Array) -> np.ndarray:
+    """The numbers in a Flower array, read-only and without a copy; never unpickles.
+
+    The sender declares type and shape twice, in the record and in its bytes; what does not fit what really arrived
+    raises ValueError before anything is allocated.
+    """
+    if array.stype != _NPY:
+        raise ValueError(f"arrays come as {_NPY}, not {array.stype[:80]!r}")
+    file = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, kind = read(file)
+    if kind.hasobject or kind.kind not in "biuf":
+        raise ValueError(f"an array of type {str(kind)[:80]} holds no plain numbers")
+    arrived = len(array.data) - file.tell()
+    if any(side < 0 for side in shape) or math.prod(shape) * kind.itemsize != arrived:
+        raise ValueError(f"an array declares shape {shape} of {kind}, but {arrived} bytes arrived")
+    if (str(kind), tuple(shape)) != (array.dtype, tuple(array.shape)):
+        raise ValueError(f"an array is announced as {array.dtype[:80]} {array.shape} and comes as {kind} {shape}")
+    numbers = np.frombuffer(array.data, dtype=kind, offset=file.tell()) if arrived else np.empty(0, dtype=kind)
+    return numbers.reshape(shape, order="F" if fortran else "C")
 
 
 def config_of(content: RecordDict) -> dict[str, Any]:
@@ -72,7 +111,13 @@ def kind_of(reply: Message) -> str:
     if reply.has_error():
         return "refused" if reply.error.code == REFUSED else "failed"
     record = reply.content.config_records.get(EGRESS)
-    return str(record["kind"]) if record is not None else "undeclared"
+    kind = str(record.get("kind", "")) if record is not None else ""
+    return kind if kind in {each.value for each in Kind} else "undeclared"
+
+
+def name_of(reply: Message) -> str:
+    """The name that an answer to the roll call gives; empty if it gives none."""
+    return str(config_of(reply.content).get("name", ""))[:64] if reply.has_content() else ""
 
 
 def to_json(value: Any) -> str:

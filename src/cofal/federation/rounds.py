@@ -6,14 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ConfigRecord, Message
+from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
+from cofal.federation.answers import Answers
 from cofal.federation.fleet import Fleet
 from cofal.learning.state import load_arrays, save_arrays
 
@@ -32,19 +34,23 @@ _STRATEGIES: dict[str, type[flower.FedAvg]] = {
     "multikrum": flower.MultiKrum,
     "bulyan": flower.Bulyan,
 }
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+# These see every site's answer and decide by vote; the others start from the weighted mean, and need only that.
+_VOTING = (flower.FedMedian, flower.FedTrimmedAvg, flower.MultiKrum, flower.Bulyan)
 
+_SPEAK = 5.0  # seconds between two lines of the log
+
+log = logging.getLogger("cofal")
 logging.getLogger("flwr").setLevel(logging.WARNING)
 
 
-def make_strategy(name: str, options: Mapping[str, float], sites: int) -> flower.FedAvg:
-    """Flower's strategy of that name, asking all `sites` in every round."""
+def make_strategy(name: str, options: Mapping[str, float]) -> flower.FedAvg:
+    """Flower's strategy of that name, asking all sites that are there in every round."""
     kind = _STRATEGIES[name]
     whole = {"num_malicious_nodes", "num_nodes_to_select"}
     arguments: dict[str, Any] = {key: int(value) if key in whole else value for key, value in options.items()}
     try:
         return kind(
-            fraction_train=1.0, min_train_nodes=sites, min_available_nodes=sites,
+            fraction_train=1.0, min_train_nodes=1, min_available_nodes=1,
             arrayrecord_key=m.ARRAYS, configrecord_key=m.CONFIG, weighted_by_key=m.EXAMPLES, **arguments,
         )  # fmt: skip
     except TypeError as error:
@@ -67,7 +73,8 @@ def train_rounds(
 
     `config(r)` is what the clients are told in round r. `on_round(r, arrays, metrics)` sees every finished round before
     its checkpoint is written, `on_resume(last)` the round to go on from (0 at the start). `pause`: seconds between two
-    checkpoints; 0 writes one every round. The order of answers changes no bit.
+    checkpoints; 0 writes one every round. The order of answers changes no bit. A site that comes late, or comes back,
+    takes part from the next round on.
     """
     done = 0
     if checkpoint.exists():
@@ -75,44 +82,65 @@ def train_rounds(
         arrays = {name: saved[name] for name in arrays}  # in the model's own order, which a file does not keep
     on_resume(done)
     kinds = {name: array.dtype for name, array in arrays.items()}
-    saved_at = time.monotonic()
+    saved_at = spoken = time.monotonic()
     for number in range(done + 1, rounds + 1):
-        if hasattr(strategy, "current_arrays"):
-            strategy.current_arrays = None  # taken anew from what is sent, so that a resumed run computes the same bits
-        outgoing = strategy.configure_train(
-            number, m.to_arrayrecord(arrays), ConfigRecord(dict(config(number))), fleet.grid
-        )
-        replies = [
-            reply for reply in fleet.exchange_round(list(outgoing)) if m.metrics_of(reply.content)[m.EXAMPLES] > 0
-        ]
-        if not replies:
-            raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
-        buffers = _mean_buffers(
-            [(r.content.array_records[m.ARRAYS], m.metrics_of(r.content)[m.EXAMPLES]) for r in replies]
-        )
-        merged, metrics = strategy.aggregate_train(number, replies)
-        if merged is None:
-            raise CofalError(f"round {number} could not be aggregated; see the log")
-        arrays = _cast({**_plain(merged), **buffers}, kinds)
-        on_round(number, arrays, dict(metrics or {}))
+        clock = time.monotonic()
+        fleet.muster()
+        arrays, metrics = _round(fleet, strategy, arrays, number, config(number), checkpoint.parent)
+        arrays = _cast(arrays, kinds)
+        on_round(number, arrays, metrics)
         if number == rounds or time.monotonic() - saved_at >= pause:
             _save(checkpoint, strategy, arrays, number)
             saved_at = time.monotonic()
+        seconds = time.monotonic() - clock
+        fleet.standing.round(number, rounds, seconds)
+        if number == rounds or time.monotonic() - spoken >= _SPEAK:
+            spoken, left = time.monotonic(), (rounds - number) * seconds
+            log.info("round %d of %d, loss %.3f, about %.0f s left", number, rounds, metrics.get("loss", 0.0), left)
     return arrays
 
 
-def _plain(record: ArrayRecord) -> Arrays:
-    return {name: array.numpy() for name, array in record.items()}
+def _round(
+    fleet: Fleet, strategy: flower.FedAvg, arrays: Arrays, number: int, config: Mapping[str, Any], folder: Path
+) -> tuple[Arrays, dict[str, Any]]:
+    """What the strategy makes of the sites' answers to `arrays`, and their mean metrics."""
+    if hasattr(strategy, "current_arrays"):
+        strategy.current_arrays = None  # taken anew from what is sent, so that a resumed run computes the same bits
+    members = fleet.members.values()
+    outgoing = strategy.configure_train(
+        number,
+        m.to_arrayrecord(arrays),
+        ConfigRecord(dict(config)),
+        cast(Grid, _Roster([each.node for each in members])),
+    )
+    contents = {message.metadata.dst_node_id: message.content for message in outgoing}
+    with Answers(arrays, {each.name: each.samples for each in members}, folder) as answers:
+        fleet.ask(m.TRAIN, {each.name: contents[each.node] for each in members}, answers.take)
+        del contents, outgoing
+        if not answers.names:
+            raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
+        if isinstance(strategy, _VOTING):  # also on BatchNorm's statistics: a hostile variance spoils a model as well
+            return _merged(strategy, number, list(answers.each()))
+        merged, metrics = _merged(strategy, number, [answers.as_one()])
+        # No server optimiser makes sense for a running variance: statistics are averaged under every strategy.
+        return {**merged, **answers.mean(statistics_only=True)}, metrics
 
 
-def _mean_buffers(states: list[tuple[ArrayRecord, float]]) -> Arrays:
-    """BatchNorm statistics by the weighted mean: no server optimiser or vote makes sense for a running variance."""
-    names = [name for name in states[0][0] if name.rpartition(".")[2] in _BUFFERS]
-    total = sum(weight for _, weight in states)
-    return {
-        name: np.asarray(sum(record[name].numpy().astype(np.float64) * (weight / total) for record, weight in states))
-        for name in names
-    }
+def _merged(strategy: flower.FedAvg, number: int, replies: list[Message]) -> tuple[Arrays, dict[str, Any]]:
+    merged, metrics = strategy.aggregate_train(number, replies)
+    if merged is None:
+        raise CofalError(f"round {number} could not be aggregated from {len(replies)} answers; see the log")
+    return {name: m.read_array(array) for name, array in merged.items()}, dict(metrics or {})
+
+
+class _Roster:
+    """The part of a Grid that a strategy looks at: who is there. The sites are the fleet's, not all that connected."""
+
+    def __init__(self, nodes: list[int]):
+        self._nodes = nodes
+
+    def get_node_ids(self) -> list[int]:
+        return self._nodes
 
 
 def _cast(arrays: Arrays, kinds: Mapping[str, np.dtype]) -> Arrays:

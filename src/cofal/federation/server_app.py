@@ -1,7 +1,12 @@
-"""The server's side of a run: one ServerApp that drives the three phases over whatever Grid it is given."""
+"""The server's side of a run: one ServerApp that drives the phases over whatever Grid it is given.
+
+`pipeline` is a whole experiment; the other phases are a deployment's, run one by one, days apart, with state on disk.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,34 +16,98 @@ from flwr.serverapp import Grid, ServerApp
 
 from cofal.config import Config, parse
 from cofal.data.imageset import ImageSet
+from cofal.errors import CofalError, UserError
 from cofal.federation.fleet import Fleet
+from cofal.federation.orders import Order, finished, open_order
 from cofal.federation.phases.aggregating import check_sites
 from cofal.federation.phases.embedding import gather
-from cofal.federation.phases.pretrain import pretrain
+from cofal.federation.phases.labelling import ask_progress, check_budget, chosen, select_more, train_now
+from cofal.federation.phases.pretrain import finished_encoder, pretrain
 from cofal.federation.phases.selecting import assign, select_step, site_budgets, tracks
 from cofal.federation.phases.training import Examiner, train_cell
+from cofal.federation.standing import Standing
 from cofal.files import read_json, write_json
 from cofal.progress import bar
 from cofal.rundir import RunDir
 
+log = logging.getLogger("cofal")
 app = ServerApp()
+
+PHASES = ("pretrain", "embed", "select", "train", "progress")
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run, or go on with, the run in the folder `run-dir`; `sites` is how many clients to wait for."""
-    run = RunDir(Path(str(context.run_config["run-dir"])))
+    """Run, or go on with, the run in the folder `run-dir`; `sites` is how many clients to wait for.
+
+    `phase` is `pipeline` (the default) or one of PHASES; `select` takes `budget`, `method` and `coordination` from the
+    order on disk or, without one, from here.
+    """
+    options = context.run_config
+    run = RunDir(Path(str(options["run-dir"])))
     config = parse(tomllib.loads(run.config.read_text(encoding="utf-8")), str(run.config))
-    pipeline(grid, config, run, sites=int(context.run_config["sites"]))
+    phase, sites = str(options.get("phase", "pipeline")), int(options["sites"])
+    if phase == "pipeline":
+        pipeline(grid, config, run, sites)
+        return
+    if phase not in PHASES:
+        raise UserError(f"there is no phase {phase!r}; known: pipeline, {', '.join(PHASES)}")
+    order = open_order(run, phase) or Order(
+        phase,
+        1 + finished(run, phase),
+        int(options.get("budget", 0)),
+        str(options.get("method", "")),
+        str(options.get("coordination", "")),
+    )
+    _speak()
+    with run.alone():
+        single_phase(grid, config, run, sites, order)
+
+
+def single_phase(grid: Grid, config: Config, run: RunDir, sites: int, order: Order) -> dict[str, Any]:
+    """One phase of a deployment; its outcome and who was missing are in `status.json` when it returns or raises."""
+    standing, fleet = Standing(run.status, order.phase), None
+    try:
+        fleet = _connect(grid, config, run, sites, standing)
+        outcome = _do(fleet, config, run, order)
+    except BaseException as error:
+        reason = str(error) if isinstance(error, CofalError) else type(error).__name__
+        standing.end("failed", fleet.missed if fleet else {}, reason)
+        raise
+    finally:
+        if fleet:
+            run.note(traffic=fleet.counted())
+    standing.end("done", fleet.missed)
+    for name, why in fleet.missed.items():
+        log.warning("without %s: %s", name, why)
+    return outcome
+
+
+def _do(fleet: Fleet, config: Config, run: RunDir, order: Order) -> dict[str, Any]:
+    test = _test_set(run)
+    if order.phase == "progress":
+        return ask_progress(fleet)
+    if order.phase == "pretrain":
+        encoder = pretrain(fleet, config, run, test)
+        run.note(encoder=encoder.digest)
+        return {"encoder": encoder.digest}
+    encoder = finished_encoder(fleet, config, run)
+    if order.phase == "embed":
+        shared = gather(fleet, config, run, encoder)
+        run.note(share=shared.share)
+        return {"share": shared.share, "sites": shared.pool}
+    if order.phase == "select":
+        check_budget(order.budget)
+        aggregate = chosen(config, order).selection.coordination == ["aggregate"]
+        check_sites(fleet, secure=config.selection.secure_sums and aggregate)
+        return select_more(fleet, config, run, encoder, order)
+    return train_now(fleet, config, run, encoder, order, test)
 
 
 def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[str, Any]]:
     """All three phases; returns the cells that `results.json` holds."""
-    test = ImageSet.open(run.server / "test") if (run.server / "test").exists() else None
-    fleet = Fleet.gather(grid, expected=sites, timeout=config.engine.timeout, min_clients=config.engine.min_clients)
-    if run.info.exists():  # what an interrupted process of this run exchanged before
-        fleet.count_on(read_json(run.info).get("traffic", {}))
-    run.note(sites={name: member.samples for name, member in fleet.members.items()})
+    test = _test_set(run)
+    fleet = _connect(grid, config, run, sites)
     budgets = site_budgets(config, fleet)  # before the long phase: a budget that cannot be met is told at once
     check_sites(fleet, secure=config.selection.secure_sums)
     encoder = pretrain(fleet, config, run, test)
@@ -59,3 +128,36 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
     run.note(encoder=encoder.digest, share=shared.share)
     write_json(run.results, results)  # the last file: a folder that holds it is a finished run
     return results
+
+
+def _connect(grid: Grid, config: Config, run: RunDir, sites: int, standing: Standing | None = None) -> Fleet:
+    """The sites of this run, those of its earlier processes under the same names; traffic is counted on."""
+    info = read_json(run.info) if run.info.exists() else {}
+    fleet = Fleet.gather(
+        grid,
+        expected=sites,
+        timeout=config.engine.timeout,
+        min_clients=config.engine.min_clients,
+        known=info.get("nodes", {}) if standing else {},
+        standing=standing,
+    )
+    fleet.count_on(info.get("traffic", {}))
+    facts = {"sites": {**info.get("sites", {}), **{name: each.samples for name, each in fleet.members.items()}}}
+    if standing:
+        facts["nodes"] = {**info.get("nodes", {}), **{name: each.node for name, each in fleet.members.items()}}
+    run.note(**facts)
+    return fleet
+
+
+def _test_set(run: RunDir) -> ImageSet | None:
+    return ImageSet.open(run.server / "test") if (run.server / "test").exists() else None
+
+
+def _speak() -> None:
+    """Let the coordinator, who follows the run from another process, read what happens."""
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from flwr.app import RecordDict
+
 from cofal.errors import UserError
 from cofal.federation import messages as m
-from cofal.federation.fleet import Fleet
+from cofal.federation.fleet import Fleet, Unusable
 from cofal.privacy.secure_sum import FEWEST, MOST_ROUNDS, Collector, SumFailed
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Question, total
@@ -28,6 +31,8 @@ class Task:
     method: str
     asked: Mapping[str, int]  # by site: samples asked for in earlier steps of this track
     wanted: Mapping[str, int]  # by site: samples to pick now
+    skipped: Mapping[str, int] = field(default_factory=dict)  # by site: asked samples that left its pool unlabelled
+    selection: int | None = None  # number of the selection in its track, if samples may be skipped in its middle
 
     def told(self, name: str, question: Question) -> dict[str, Any]:
         return {
@@ -38,6 +43,7 @@ class Task:
             "budget": self.wanted[name],
             "kind": question.kind,
             "numbers": json.dumps(dict(question.numbers)),
+            **({} if self.selection is None else {"selection": self.selection}),
         }
 
 
@@ -55,9 +61,10 @@ def select_from_aggregates(
 ) -> list[str]:
     """The site of each pick, in the order picked. Which samples they are, only the sites know."""
     members = [fleet.members[name] for name in fleet.names]
+    gone = [task.skipped.get(member.name, 0) for member in members]
     consortium = Consortium(
-        sizes=[member.samples for member in members],
-        labeled=[member.known_labels + task.asked[member.name] for member in members],
+        sizes=[member.samples - less for member, less in zip(members, gone)],
+        labeled=[member.known_labels + task.asked[member.name] - less for member, less in zip(members, gone)],
         budgets=[task.wanted[name] for name in fleet.names],
         dimensions=dimension,
     )
@@ -89,8 +96,17 @@ def _contents(fleet: Fleet, task: Task, question: Question, **more: Any) -> dict
 
 
 def _answers(fleet: Fleet, task: Task, question: Question) -> list[Arrays]:
-    replies = fleet.ask(m.AGGREGATE, _contents(fleet, task, question), at_least=len(fleet.names))
-    return [m.arrays_of(replies[name]) for name in fleet.names]
+    replies = fleet.ask(m.AGGREGATE, _contents(fleet, task, question), _numbers, at_least=len(fleet.names))
+    return [replies[name] for name in fleet.names]
+
+
+def _numbers(name: str, content: RecordDict) -> Arrays:
+    """The arrays that a site answers; what they must be, the coordinator of the method knows."""
+    arrays = m.arrays_of(content)
+    for key, array in arrays.items():
+        if np.isnan(array).any():  # infinite is the distance to nothing
+            raise Unusable(f"{key[:80]} holds NaN")
+    return arrays
 
 
 @dataclass
@@ -106,12 +122,11 @@ class MaskedSums:
     @classmethod
     def start(cls, fleet: Fleet, task: Task) -> MaskedSums:
         session = f"{task.track}-{secrets.token_hex(8)}"
-        replies = fleet.ask_all(m.SUM_KEYS, {"session": session})
-        keys = {name: bytes(m.config_of(reply)["key"]) for name, reply in replies.items()}
+        asked = dict.fromkeys(fleet.names, m.pack(config={"session": session}))
+        keys = fleet.ask(m.SUM_KEYS, asked, lambda _, reply: bytes(m.config_of(reply)["key"]))
         collector = Collector(session, keys, MOST_ROUNDS)
         roster = {"session": session, "names": list(keys), "keys": list(keys.values()), "rounds": MOST_ROUNDS}
-        given = {name: m.config_of(reply) for name, reply in fleet.ask_all(m.SUM_SHARES, roster).items()}
-        shares = {name: dict(zip(said["names"], said["shares"], strict=True)) for name, said in given.items()}
+        shares = fleet.ask(m.SUM_SHARES, dict.fromkeys(fleet.names, m.pack(config=roster)), _shares)
         return cls(fleet, task, collector, {name: collector.inbox(name, shares) for name in keys})
 
     def total(self, question: Question) -> Arrays:
@@ -128,28 +143,45 @@ class MaskedSums:
         number, self.round = self.round, self.round + 1
         told = {"session": self.collector.roster.session, "round": number}
         least = self.collector.roster.threshold
-        replies = self.fleet.ask(m.AGGREGATE, _contents(self.fleet, self.task, question, **told), at_least=least)
-        shapes = {name: tuple(shape) for name, shape in json.loads(_agreed_shapes(replies)).items()}
-        masked = {name: m.arrays_of(reply)["masked"] for name, reply in replies.items()}
+        contents = _contents(self.fleet, self.task, question, **told)
+        replies = self.fleet.ask(m.AGGREGATE, contents, _masked, at_least=least)
+        shapes = _agreed_shapes([shapes for shapes, _ in replies.values()])
+        masked = {name: array for name, (_, array) in replies.items()}
         survivors = self.collector.survivors(masked)
         contents = {}
         for name in survivors:
             inbox = self.inboxes.get(name, {})
             content = {**told, "survivors": survivors, "senders": list(inbox), "shares": list(inbox.values())}
             contents[name] = m.pack(config=content)
-        opened = self.fleet.ask(m.SUM_UNMASK, contents, at_least=least)
-        unmasked = {name: bytes(m.config_of(reply)["opened"]) for name, reply in opened.items()}
-        for name in opened:
+        unmasked = self.fleet.ask(
+            m.SUM_UNMASK, contents, lambda _, reply: bytes(m.config_of(reply)["opened"]), at_least=least
+        )
+        for name in unmasked:
             self.inboxes[name] = {}  # relayed: the site keeps them
         return self.collector.total(number, masked, unmasked, shapes)
 
     def close(self) -> None:
         """Have every site forget its secrets of this session."""
-        self.fleet.ask_all(m.SUM_CLOSE, {"session": self.collector.roster.session})
+        content = m.pack(config={"session": self.collector.roster.session})
+        self.fleet.ask(m.SUM_CLOSE, dict.fromkeys(self.fleet.names, content), lambda _, reply: None)
 
 
-def _agreed_shapes(replies: Mapping[str, Any]) -> str:
-    said = {str(m.config_of(reply)["shapes"]) for reply in replies.values()}
-    if len(said) != 1:
-        raise UserError(f"the sites sum arrays of different shapes: {'; '.join(sorted(said))}; use the same cofal")
-    return said.pop()
+def _shares(name: str, content: RecordDict) -> dict[str, bytes]:
+    """By receiver: what a site sealed for it."""
+    said = m.config_of(content)
+    return {str(other): bytes(share) for other, share in zip(said["names"], said["shares"], strict=True)}
+
+
+def _masked(name: str, content: RecordDict) -> tuple[str, np.ndarray]:
+    """The shapes of what a site sums, as it says, and its masked numbers."""
+    masked = m.arrays_of(content)["masked"]
+    if masked.dtype != np.uint64 or masked.ndim != 1:
+        raise Unusable(f"masked numbers are uint64 in a row, not {masked.dtype} {masked.shape}")
+    return str(m.config_of(content)["shapes"]), masked
+
+
+def _agreed_shapes(said: list[str]) -> dict[str, tuple[int, ...]]:
+    if len(set(said)) != 1:
+        told = "; ".join(sorted(text[:200] for text in set(said)))
+        raise UserError(f"the sites sum arrays of different shapes: {told}; use the same cofal")
+    return {name: tuple(shape) for name, shape in json.loads(said[0]).items()}

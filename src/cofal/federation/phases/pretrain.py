@@ -39,17 +39,25 @@ class Encoder:
 
 def pretrain(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None) -> Encoder:
     """The encoder of this run: public, saved, or trained here; the latter two end as `encoder.safetensors`."""
-    if config.encoder.frozen:
-        network = load_frozen(config.encoder.frozen)
-        return Encoder(models.frozen_digest(config.encoder.frozen), network, {}, {"kind": "frozen"})
     height, _width, channels = next(iter(fleet.members.values())).image_shape
     if config.encoder.path and not run.encoder.exists():
         given = load_encoder(config.encoder.path)
         if given.channels != channels:
             raise UserError(f"{config.encoder.path} takes {given.channels} channels, but the images have {channels}")
         save_encoder(run.encoder, given, given.image_size or height)
-    if not run.encoder.exists():
+    if not (config.encoder.frozen or run.encoder.exists()):
         _train(fleet, config, run, test, channels, height)
+    return finished_encoder(fleet, config, run)
+
+
+def finished_encoder(fleet: Fleet, config: Config, run: RunDir) -> Encoder:
+    """The encoder that Phase I left, or the public one."""
+    if config.encoder.frozen:
+        network = load_frozen(config.encoder.frozen)
+        return Encoder(models.frozen_digest(config.encoder.frozen), network, {}, {"kind": "frozen"})
+    if not run.encoder.exists():
+        raise UserError(f"there is no encoder in {run.path} yet; run pretrain first")
+    _height, _width, channels = next(iter(fleet.members.values())).image_shape
     network = load_encoder(run.encoder)
     arrays = state_to_arrays(network)
     return Encoder(encoder_digest(arrays)[:16], network, arrays, models.encoder_model(network.name, channels))
@@ -96,7 +104,7 @@ def _train(fleet: Fleet, config: Config, run: RunDir, test: ImageSet | None, cha
 
     arrays = train_rounds(
         fleet,
-        make_strategy(settings.strategy, settings.strategy_options, len(fleet.members)),
+        make_strategy(settings.strategy, settings.strategy_options),
         state_to_arrays(model),
         rounds=settings.rounds,
         config=lambda number: {**told, "lr": cosine_lr(settings.lr, number - 1, settings.rounds, settings.warmup)},

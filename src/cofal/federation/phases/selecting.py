@@ -1,15 +1,18 @@
-"""Phase II: which samples each site is asked to label, budget step by budget step."""
+"""Phase II: which samples each site is asked to label: the choosing itself, and the steps of an experiment."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from flwr.app import RecordDict
 
 from cofal.config import Config
 from cofal.errors import UserError
 from cofal.federation import messages as m
-from cofal.federation.fleet import Fleet
+from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.aggregating import Task, select_from_aggregates
 from cofal.federation.phases.embedding import Shared
 from cofal.federation.phases.pretrain import Encoder
@@ -18,6 +21,8 @@ from cofal.rng import generator
 from cofal.rundir import RunDir
 from cofal.selection import select
 from cofal.selection.shares import divide
+
+Pick = dict[str, Any]  # rank, client and, unless it was chosen from aggregates, id
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,25 @@ class Track:
         return f"{self.method}-{self.coordination}"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One selection: who chooses how, what each site was asked before and how many more it shall be asked now."""
+
+    track: str
+    method: str
+    coordination: str
+    asked: Mapping[str, int]  # by site
+    wanted: Mapping[str, int]  # by site
+    seed: int
+    number: int | None = None  # of the selection, where people label: samples that they skip leave the pool
+    skipped: Mapping[str, int] = field(default_factory=dict)  # by site: samples that have left its pool
+
+    @property
+    def label(self) -> dict[str, int]:
+        """What ties the messages of one selection together."""
+        return {} if self.number is None else {"selection": self.number}
+
+
 def tracks(config: Config) -> list[Track]:
     """All tracks of a run. Random needs no coordination: it is the same drawn at the sites, so it has one track."""
     found = []
@@ -41,22 +65,31 @@ def tracks(config: Config) -> list[Track]:
     return found
 
 
+def share_weights(config: Config, fleet: Fleet) -> list[int]:
+    """Each site's weight when labels are divided."""
+    shares = config.selection.shares
+    if shares == "equal":
+        return [1] * len(fleet.names)
+    if shares == "proportional":
+        return [member.samples for member in fleet.members.values()]
+    if len(shares) != len(fleet.names):
+        raise UserError(
+            f"selection.shares = {shares} lists {len(shares)} sites, "
+            f"but {len(fleet.names)} take part: {', '.join(fleet.names)}"
+        )
+    return [int(share) for share in shares]
+
+
 def site_budgets(config: Config, fleet: Fleet) -> list[dict[str, int]]:
     """For each cumulative budget, the labels of each site; raises if a site cannot offer its part."""
     room = [member.samples - member.known_labels for member in fleet.members.values()]
-    shares = config.selection.shares
-    if shares == "equal":
-        weights = [1] * len(room)
-    elif shares == "proportional":
-        weights = [member.samples for member in fleet.members.values()]
-    elif len(shares) != len(room):
-        raise UserError(
-            f"selection.shares = {shares} lists {len(shares)} sites, "
-            f"but {len(room)} take part: {', '.join(fleet.names)}"
-        )
-    else:
-        weights = [int(share) for share in shares]
+    weights = share_weights(config, fleet)
     return [dict(zip(fleet.names, divide(total, weights, room), strict=True)) for total in config.selection.budgets]
+
+
+def selection_seed(config: Config, total: int) -> int:
+    """The seed of the selection that brings a track to `total` labels."""
+    return int(generator(config.seed, "select", total).integers(2**31))
 
 
 def select_step(
@@ -68,7 +101,7 @@ def select_step(
     track: Track,
     step: int,
     budgets: list[dict[str, int]],
-) -> list[dict[str, Any]]:
+) -> list[Pick]:
     """The picks of a track up to budget number `step`, as [{rank, client, id}]; computed once, then read back.
 
     An aggregate selection's picks have no id: which samples they are stays at the sites.
@@ -81,18 +114,20 @@ def select_step(
     if len(done) <= step:
         earlier = [pick for each in done for pick in each["picks"]]
         asked = {name: [pick.get("id", "") for pick in earlier if pick["client"] == name] for name in fleet.names}
-        wanted = {name: budgets[step][name] - len(asked[name]) for name in fleet.names}
-        seed = int(generator(config.seed, "select", config.selection.budgets[step]).integers(2**31))
+        counts = {name: len(ids) for name, ids in asked.items()}
+        wanted = {name: budgets[step][name] - counts[name] for name in fleet.names}
+        total = config.selection.budgets[step]
+        choice = Choice(
+            track.name, track.method, track.coordination, counts, wanted, selection_seed(config, total)
+        )  # fmt: skip
         clock = time.monotonic()
-        fleet.phase = f"select {track.name}"
-        if track.coordination == "aggregate":
-            picks = _aggregate(config, fleet, encoder, shared, track, asked, wanted, seed)
-        elif track.coordination == "central":
-            picks = _central(config, fleet, shared, track.method, asked, wanted, seed)
+        if track.coordination == "central":
+            taken = {name: [*shared.known[name], *asked[name]] for name in fleet.names}
+            picks = choose_centrally(fleet, config, shared, choice, taken)
         else:
-            picks = _per_client(config, fleet, encoder, track.method, asked, wanted, seed)
+            picks = choose_at_sites(fleet, config, encoder, shared.dimension, choice)
         picks = [{"rank": rank, **pick} for rank, pick in enumerate(picks, start=len(earlier))]
-        done.append({"budget": config.selection.budgets[step], "picks": picks, "seconds": time.monotonic() - clock})
+        done.append({"budget": total, "picks": picks, "seconds": time.monotonic() - clock})
         write_json(file, record)
     return [pick for each in done[: step + 1] for pick in each["picks"]]
 
@@ -103,80 +138,74 @@ def _params(config: Config, method: str) -> dict[str, Any]:
     return {"lengthscale": config.selection.lengthscale} if method == "maxherding" else {}
 
 
-def _central(
-    config: Config,
-    fleet: Fleet,
-    shared: Shared,
-    method: str,
-    asked: dict[str, list[str]],
-    wanted: dict[str, int],
-    seed: int,
-) -> list[dict[str, Any]]:
-    """The server picks over the union of what the sites shared."""
-    params = _params(config, method)
-    if method == "probcover":
+def choose_centrally(
+    fleet: Fleet, config: Config, shared: Shared, choice: Choice, taken: Mapping[str, list[str]]
+) -> list[Pick]:
+    """The server picks over the union of what the sites shared; `taken` are the ids labelled or asked for before."""
+    fleet.phase = f"select {choice.track}"
+    params = _params(config, choice.method)
+    if choice.method == "probcover":
         params["correct_radius"] = config.selection.correct_radius
+    names = fleet.names
     picks = select(
-        [shared.embeddings[name] for name in fleet.names],
-        [wanted[name] for name in fleet.names],
-        method=method,
+        [shared.embeddings[name] for name in names],
+        [choice.wanted[name] for name in names],
+        method=choice.method,
         coordination="central",
-        labeled=[shared.positions(name, [*shared.known[name], *asked[name]]) for name in fleet.names],
-        seed=seed,
+        labeled=[shared.positions(name, taken[name]) for name in names],
+        seed=choice.seed,
         epsilon=config.selection.epsilon,
         mechanism=config.selection.mechanism,
         already_noised=True,
         **params,
     )
-    names = fleet.names
     return [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
 
 
-def _per_client(
-    config: Config,
-    fleet: Fleet,
-    encoder: Encoder,
-    method: str,
-    asked: dict[str, list[str]],
-    wanted: dict[str, int],
-    seed: int,
-) -> list[dict[str, Any]]:
+def choose_at_sites(fleet: Fleet, config: Config, encoder: Encoder, dimension: int, choice: Choice) -> list[Pick]:
+    """The sites pick: coordinated by the server from aggregates, or each alone."""
+    fleet.phase = f"select {choice.track}"
+    params = _params(config, choice.method)
+    if choice.coordination != "aggregate":
+        return _per_client(fleet, encoder, choice, params)
+    task = Task(
+        encoder.digest, choice.track, choice.method, choice.asked, choice.wanted, choice.skipped, choice.number
+    )  # fmt: skip
+    params["min_region"] = config.selection.min_region
+    sites = select_from_aggregates(fleet, task, dimension, choice.seed, params, secure=config.selection.secure_sums)
+    return [{"client": name} for name in sites]
+
+
+def _per_client(fleet: Fleet, encoder: Encoder, choice: Choice, params: dict[str, Any]) -> list[Pick]:
     """Every site picks alone; the first picks of all sites come before the second ones."""
-    told = {"digest": encoder.digest, "method": method, "seed": seed, "params": m.to_json(_params(config, method))}
+    told = {
+        "digest": encoder.digest, "track": choice.track, "method": choice.method, "seed": choice.seed,
+        "params": m.to_json(params), **choice.label,
+    }  # fmt: skip
     contents = {
-        name: m.pack(config={**told, "asked": asked[name], "budget": count})
-        for name, count in wanted.items()
+        name: m.pack(config={**told, "asked": choice.asked[name], "budget": count})
+        for name, count in choice.wanted.items()
         if count > 0
     }
-    replies = fleet.ask(m.PICK, contents)
-    lists = {name: list(m.config_of(reply)["ids"]) for name, reply in replies.items()}
+
+    def read(name: str, content: RecordDict) -> list[str]:
+        ids = [str(each) for each in m.config_of(content)["ids"]]
+        if len(ids) != choice.wanted[name] or len(set(ids)) != len(ids):
+            raise Unusable(f"{len(set(ids))} different samples, not the {choice.wanted[name]} asked for")
+        return ids
+
+    lists = fleet.ask(m.PICK, contents, read)
     longest = max(map(len, lists.values()), default=0)
     return [
         {"client": name, "id": ids[rank]} for rank in range(longest) for name, ids in lists.items() if rank < len(ids)
     ]
 
 
-def _aggregate(
-    config: Config,
-    fleet: Fleet,
-    encoder: Encoder,
-    shared: Shared,
-    track: Track,
-    asked: dict[str, list[str]],
-    wanted: dict[str, int],
-    seed: int,
-) -> list[dict[str, Any]]:
-    """The server coordinates from centroids, counts and distances; the sites know which samples were picked."""
-    task = Task(encoder.digest, track.name, track.method, {name: len(ids) for name, ids in asked.items()}, wanted)
-    params = {**_params(config, track.method), "min_region": config.selection.min_region}
-    sites = select_from_aggregates(fleet, task, shared.dimension, seed, params, secure=config.selection.secure_sums)
-    return [{"client": name} for name in sites]
-
-
-def assign(fleet: Fleet, track: str, picks: list[dict[str, Any]]) -> None:
+def assign(fleet: Fleet, track: str, picks: list[Pick]) -> None:
     """Tell every site its own picks, and nothing of the others'. After an aggregate selection the sites know them."""
     if any("id" not in pick for pick in picks):
         return
     fleet.phase = "assign"
     own = {name: [pick["id"] for pick in picks if pick["client"] == name] for name in fleet.names}
-    fleet.ask(m.ASSIGN, {name: m.pack(config={"track": track, "ids": ids}) for name, ids in own.items()})
+    contents = {name: m.pack(config={"track": track, "ids": ids}) for name, ids in own.items()}
+    fleet.ask(m.ASSIGN, contents, lambda name, content: None)

@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import numpy as np
+from flwr.app import RecordDict
 
 from cofal.config import Config
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
-from cofal.federation.fleet import Fleet
+from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.pretrain import Encoder
 from cofal.federation.rounds import make_strategy, train_rounds
 from cofal.files import read_json, write_json
@@ -62,9 +63,21 @@ class Examiner:
         merged = {**{f"model/{key}": value for key, value in arrays.items()}}
         if description["kind"] == "head":
             merged |= {f"encoder/{key}": value for key, value in self.encoder.arrays.items()}
-        replies = self.fleet.ask(m.EVALUATE, {name: m.pack(arrays=merged, config=told) for name in holders})
-        counts = [m.metrics_of(reply) for reply in replies.values()]
-        return sum(int(each["correct"]) for each in counts) / sum(int(each[m.EXAMPLES]) for each in counts)
+        content = m.pack(arrays=merged, config=told)
+        counts = self.fleet.ask(m.EVALUATE, dict.fromkeys(holders, content), self._counts).values()
+        return sum(correct for correct, _ in counts) / sum(tested for _, tested in counts)
+
+    def _counts(self, name: str, content: RecordDict) -> tuple[int, int]:
+        """How many test images a site got right, and how many it has."""
+        said = m.metrics_of(content)
+        correct, tested = said.get("correct"), said.get(m.EXAMPLES)
+        if (
+            tested != self.fleet.members[name].test_samples
+            or not isinstance(correct, int)
+            or not 0 <= correct <= tested
+        ):
+            raise Unusable(f"{str(correct)[:40]} of {str(tested)[:40]} test images cannot be right")
+        return correct, tested
 
 
 def accuracy(
@@ -87,12 +100,13 @@ def train_cell(
 ) -> dict[str, Any]:
     """Train and evaluate one classifier on embeddings of `dimension`, or on images; a finished cell is read back.
 
-    `cell` says which: its track, method, coordination and budget.
+    `cell` says which: its track, method, coordination and budget; where people label also the number of the training,
+    since the same number of labels may be other labels.
     """
     track, budget = cell["track"], cell["budget"]
     file = run.cell(track, budget)
-    if file.exists():
-        return read_json(file)
+    if file.exists() and (found := read_json(file)).get("training") == cell.get("training"):
+        return found
     settings = config.train
     member = next(iter(fleet.members.values()))
     if settings.model == "head":
@@ -107,11 +121,11 @@ def train_cell(
     }  # fmt: skip
     clock = time.monotonic()
     fleet.phase = "train"
-    checkpoint = run.checkpoint(f"{track}-b{budget}")
+    checkpoint = run.checkpoint(f"{track}-t{cell['training']}" if "training" in cell else f"{track}-b{budget}")
     last: dict[str, Any] = {}
     arrays = train_rounds(
         fleet,
-        make_strategy(settings.strategy, settings.strategy_options, len(fleet.members)),
+        make_strategy(settings.strategy, settings.strategy_options),
         state_to_arrays(models.build(description, torch_generator(config.seed, job))),
         rounds=settings.rounds,
         config=lambda number: {**told, "lr": cosine_lr(settings.lr, number - 1, settings.rounds)},

@@ -1,0 +1,127 @@
+"""Questions out, answers in: one answer in memory at a time; a question lost with its client is asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import httpx
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from cofal.errors import EnvironmentFault
+from cofal.federation import messages as m
+
+_SHORTEST, _LONGEST = 0.01, 0.5  # seconds between two looks for answers: soon at first, then patiently
+_ROLL_CALL = 2.0  # seconds between two looks at who is connected
+
+
+def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Iterator[tuple[str, Message | str]]:
+    """Send every site its question; yields its name and its answer as answers arrive, or why there is none to read.
+
+    A site that has not answered within `timeout` seconds is not among them. Where the client was lost (killed, cut
+    off) before it answered, the question is sent again once the client is back: handlers answer twice alike. Keep no
+    reference to an answer that is done with, or two are in memory at once.
+    """
+    post = _Post(grid, questions)
+    deadline, pause = time.monotonic() + timeout, _SHORTEST
+    called = time.monotonic()
+    while post.open:
+        came = False
+        for number, name in list(post.waiting.items()):
+            for answer in post.pull(number):
+                if post.settle(number, name, answer):
+                    came = True
+                    yield name, answer
+                del answer
+        if not post.open or time.monotonic() > deadline:
+            return
+        if time.monotonic() - called > _ROLL_CALL:
+            post.send_again()
+            called = time.monotonic()
+        pause = _SHORTEST if came else min(1.5 * pause, _LONGEST)
+        time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+
+
+def present(grid: Grid) -> dict[int, str]:
+    """The connected nodes, each with the time it connected (empty where the grid does not say)."""
+    with _reaching_out():
+        return {node.node_id: node.last_activated_at for node in grid.get_nodes()}
+
+
+class _Post:
+    """What was sent and is not answered yet."""
+
+    def __init__(self, grid: Grid, questions: Mapping[str, Message]):
+        self.grid, self.questions = grid, dict(questions)
+        self.waiting: dict[str, str] = {}  # message id -> site
+        self.lost: dict[str, str] = {}  # site -> why its question must be sent again
+        self.connected: dict[str, str] = {}  # site -> when the client that was asked had connected
+        self._send(self.questions)
+
+    @property
+    def open(self) -> bool:
+        return bool(self.waiting or self.lost)
+
+    def _send(self, questions: Mapping[str, Message]) -> None:
+        here = present(self.grid)
+        with _reaching_out():
+            numbers = list(self.grid.push_messages(list(questions.values()))) if questions else []
+        numbers += [""] * (len(questions) - len(numbers))  # Flower gives back less where a message was not taken
+        for (name, message), number in zip(questions.items(), numbers):
+            self.connected[name] = here.get(message.metadata.dst_node_id, "")
+            if number:
+                self.waiting[number] = name
+                self.lost.pop(name, None)
+            else:
+                self.lost[name] = "its client is not known to the server"
+
+    def pull(self, number: str) -> list[Message | str]:
+        """The answer to one question, if it is there."""
+        try:
+            with _reaching_out():
+                return list(self.grid.pull_messages([number]))
+        except EnvironmentFault:
+            raise
+        except Exception as error:  # what a client sent is put together here: anything may be wrong with it
+            return [f"its answer cannot be read ({type(error).__name__})"]
+
+    def settle(self, number: str, name: str, answer: Message | str) -> bool:
+        """Take note of an answer; False if it was a loss, to be asked again, or a second answer of the site."""
+        if self.waiting.pop(number, None) is None:
+            return False
+        if isinstance(answer, Message) and answer.has_error() and answer.error.code in m.LOST:
+            if name not in self.waiting.values():
+                self.lost[name] = str(answer.error.reason)
+            return False
+        self.lost.pop(name, None)
+        for other in [other for other, site in self.waiting.items() if site == name]:
+            del self.waiting[other]
+        return True
+
+    def send_again(self) -> None:
+        """Repeat the questions of clients that were lost, or that have connected anew since they were asked."""
+        here = present(self.grid)
+        again = {}
+        for name, message in self.questions.items():
+            if (connected := here.get(message.metadata.dst_node_id)) is None:
+                continue
+            restarted = name in self.waiting.values() and connected != self.connected[name]
+            if name in self.lost or restarted:
+                again[name] = Message(
+                    message.content,
+                    dst_node_id=message.metadata.dst_node_id,
+                    message_type=message.metadata.message_type,
+                )
+        if again:
+            self._send(again)
+
+
+@contextmanager
+def _reaching_out() -> Iterator[None]:
+    """Turns a failure to reach Flower's server into the machine's fault."""
+    try:
+        yield
+    except (httpx.HTTPError, ConnectionError) as error:
+        raise EnvironmentFault(f"Flower's server does not answer ({error}); run the same command again") from error
