@@ -86,7 +86,7 @@ class Running:
         self.process.kill()
         self.process.wait()
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = 60) -> int:
         """SIGTERM; the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -142,11 +142,11 @@ class Federation:
         before = self.server.said("ready:")
         self.server.start()
         wait_until(
-            lambda: self.server.said("ready:") > before or not self.server.alive, 90, f"ready; see {self.server.log}"
+            lambda: self.server.said("ready:") > before or not self.server.alive, 240, f"ready; see {self.server.log}"
         )
         assert self.server.alive, self.server.log.read_text()[-3000:]
 
-    def wait_connected(self, *names: str, times: int = 1, seconds: float = 90) -> None:
+    def wait_connected(self, *names: str, times: int = 1, seconds: float = 240) -> None:
         for name in names or self.names:
             site = self.sites[name]
             wait_until(lambda site=site: site.said("connected as node") >= times, seconds, f"{name} connected")

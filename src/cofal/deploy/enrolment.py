@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import subprocess
 from pathlib import Path
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cofal.deploy import flower
 from cofal.deploy.certificates import read_public_key
-from cofal.deploy.server_folder import CONNECTION, ServerFolder
-from cofal.errors import UserError
+from cofal.deploy.control_api import Control
+from cofal.deploy.server_folder import ServerFolder
+from cofal.errors import CofalError, UserError
 from cofal.files import read_json, write_bytes, write_json
 
 log = logging.getLogger("cofal")
@@ -67,7 +66,7 @@ async def keep_registering(server: ServerFolder) -> None:
                 continue  # the public port says so when it meets the file
             if own in known:
                 continue
-            if await _register(server, file):
+            if await asyncio.to_thread(_register, server, file):
                 known[own] = file.stem
                 write_json(noted, known)
                 log.info("site %s is enrolled", file.stem)
@@ -76,18 +75,11 @@ async def keep_registering(server: ServerFolder) -> None:
         await asyncio.sleep(pause)
 
 
-async def _register(server: ServerFolder, file: Path) -> bool:
-    command = [flower.program("flwr"), "supernode", "register", str(file), CONNECTION, "--name", file.stem]
-    done = await asyncio.create_subprocess_exec(
-        *command,
-        env=flower.environment(server),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    output, _ = await done.communicate()
-    text = output.decode("utf-8", "replace")
-    if done.returncode == 0 or "already in use" in text:  # the note was lost, the database was not
-        return True
-    log.error("cannot register site %s: %s", file.stem, " ".join(text.split())[-300:])
-    return False
+def _register(server: ServerFolder, file: Path) -> bool:
+    try:
+        with Control(server) as control:
+            control.register(read_public_key(file), file.stem)
+    except CofalError as error:
+        log.error("cannot register site %s: %s", file.stem, error)
+        return False
+    return True

@@ -1,7 +1,6 @@
-"""Flower's Fleet API, spoken by a process that stays alive: the deployment's only module with private imports of flwr.
+"""Flower's Fleet API, spoken by a process that stays alive: a site's requests to the server.
 
-They hold for the version of flwr that pyproject.toml names; tests/deploy/test_fleet_api.py tells what moved. No code is
-ever fetched: `get-fab` is not called, and content is inflated from flwr's own seven record types alone.
+No code is ever fetched: `get-fab` is not called, and content is inflated from flwr's own seven record types alone.
 """
 
 from __future__ import annotations
@@ -16,50 +15,14 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
-from flwr.app.message import remove_content_from_message
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    ActivateNodeResponse,
-    DeactivateNodeRequest,
-    DeactivateNodeResponse,
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PushMessagesRequest,
-    PushMessagesResponse,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ConfirmMessageReceivedResponse,
-    ObjectTree,
-    PullObjectRequest,
-    PullObjectResponse,
-    PushObjectRequest,
-    PushObjectResponse,
-)
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-from flwr.supercore.date import now
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_id,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
-from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
-from flwr.supercore.task_identity import TaskIdentity
 
+from cofal.deploy import flwr_private as fl
 from cofal.errors import CofalError, UserError
 
-PUBLIC_KEY, SIGNATURE, TIMESTAMP = FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER, TIMESTAMP_HEADER
-CLOCK_AHEAD, CLOCK_BEHIND = SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # seconds
-HEARTBEAT = HEARTBEAT_MIN_INTERVAL  # seconds; the server takes a site for lost after two of them
-key_bytes = public_key_to_bytes
+PUBLIC_KEY, SIGNATURE, TIMESTAMP = fl.FLEET_HTTP_PUBLIC_KEY_HEADER, fl.FLEET_HTTP_SIGNATURE_HEADER, fl.TIMESTAMP_HEADER
+CLOCK_AHEAD, CLOCK_BEHIND = fl.SYSTEM_TIME_TOLERANCE, fl.TIMESTAMP_TOLERANCE + fl.SYSTEM_TIME_TOLERANCE  # seconds
+HEARTBEAT = fl.HEARTBEAT_MIN_INTERVAL  # seconds; the server takes a site for lost after two of them
+key_bytes = fl.public_key_to_bytes
 
 _ANSWER = 64 << 20  # bytes of one response; records travel in objects of at most 20 MB
 _OBJECTS = 200_000  # objects of one message
@@ -92,19 +55,19 @@ class Delivery:
 
     def to_bytes(self) -> bytes:
         return bytes(
-            PullMessagesResponse(
-                messages_list=[message_to_proto(self.envelope)],
-                message_object_trees=[ObjectTree.FromString(self.tree)],
+            fl.PullMessagesResponse(
+                messages_list=[fl.message_to_proto(self.envelope)],
+                message_object_trees=[fl.ObjectTree.FromString(self.tree)],
             ).SerializeToString()
         )
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Delivery | None:
-        response = PullMessagesResponse.FromString(content)
+        response = fl.PullMessagesResponse.FromString(content)
         if not response.messages_list:
             return None
         tree = response.message_object_trees[0].SerializeToString()
-        return cls(message_from_proto(response.messages_list[0]), tree)
+        return cls(fl.message_from_proto(response.messages_list[0]), tree)
 
 
 class FleetConnection:
@@ -116,7 +79,7 @@ class FleetConnection:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._address, self._key, self._most = address, key, most
         self._public = key_bytes(key.public_key())
-        self._versions = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+        self._versions = dict(fl.RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
         self._http = httpx.Client(
             base_url=f"https://{address}", verify=context, timeout=30.0, trust_env=False, follow_redirects=False
         )
@@ -138,29 +101,31 @@ class FleetConnection:
         except NotAdmitted:
             self.node = 0
         if not self.node:
-            request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
-            self.node = int(self._call("activate-node", request, ActivateNodeResponse).node_id)
-        TaskIdentity.node_id, TaskIdentity.task_id = self.node, 1
+            request = fl.ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+            self.node = int(self._call("activate-node", request, fl.ActivateNodeResponse).node_id)
+        fl.TaskIdentity.node_id, fl.TaskIdentity.task_id = self.node, 1
         return self.node
 
     def deactivate(self) -> None:
-        self._call("deactivate-node", DeactivateNodeRequest(node_id=self.node), DeactivateNodeResponse)
+        self._call("deactivate-node", fl.DeactivateNodeRequest(node_id=self.node), fl.DeactivateNodeResponse)
 
     def heartbeat(self) -> None:
-        request = SendNodeHeartbeatRequest(node=Node(node_id=self.node), heartbeat_interval=HEARTBEAT)
-        if not self._call("send-node-heartbeat", request, SendNodeHeartbeatResponse, timeout=5.0).success:
+        request = fl.SendNodeHeartbeatRequest(node=fl.Node(node_id=self.node), heartbeat_interval=HEARTBEAT)
+        if not self._call("send-node-heartbeat", request, fl.SendNodeHeartbeatResponse, timeout=5.0).success:
             raise NotAdmitted(f"{self._address} does not know this site any more; ask the coordinator to enrol it")
 
     def pull(self) -> Delivery | None:
         """The next message's envelope, if one waits. The server gives each message once."""
-        response = self._call("pull-messages", PullMessagesRequest(node=Node(node_id=self.node)), PullMessagesResponse)
+        response = self._call(
+            "pull-messages", fl.PullMessagesRequest(node=fl.Node(node_id=self.node)), fl.PullMessagesResponse
+        )
         return Delivery.from_bytes(response.SerializeToString())
 
     def content(self, delivery: Delivery) -> Message:
         """The whole message; its size is counted while it arrives, and each object checked against its hash."""
         contents: dict[str, bytes] = {}
         total = 0
-        for object_id in _ids(ObjectTree.FromString(delivery.tree)):
+        for object_id in _ids(fl.ObjectTree.FromString(delivery.tree)):
             if object_id in contents:
                 continue
             contents[object_id] = self._object(delivery.run, object_id)
@@ -170,74 +135,74 @@ class FleetConnection:
                     f"the message is larger than {self._most >> 20} MB; raise server.max_message_mb in site.toml "
                     "if it is meant to be"
                 )
-        message = inflate_object_from_contents(delivery.envelope.metadata.message_id, contents)
+        message = fl.inflate_object_from_contents(delivery.envelope.metadata.message_id, contents)
         if not isinstance(message, Message):
             raise CofalError("the server sent something that is no message")
         message.metadata.__dict__["_message_id"] = delivery.envelope.metadata.message_id
-        TaskIdentity.run_id = delivery.run
+        fl.TaskIdentity.run_id = delivery.run
         return message
 
     def _object(self, run: int, object_id: str) -> bytes:
-        request = PullObjectRequest(node=Node(node_id=self.node), run_id=run, object_id=object_id)
+        request = fl.PullObjectRequest(node=fl.Node(node_id=self.node), run_id=run, object_id=object_id)
         deadline = time.monotonic() + _ARRIVAL
-        while not (response := self._call("pull-object", request, PullObjectResponse)).object_available:
+        while not (response := self._call("pull-object", request, fl.PullObjectResponse)).object_available:
             if not response.object_found or time.monotonic() > deadline:
                 raise CofalError("a part of the message is not there")
             time.sleep(0.1)  # the server announces a message before all of its parts have arrived
         content = bytes(response.object_content)
-        if get_object_id(content) != object_id:
+        if fl.get_object_id(content) != object_id:
             raise CofalError("a part of the message was changed on its way")
-        validate_object_content(content)
+        fl.validate_object_content(content)
         return content
 
     def answer(self, reply: Message, seconds: float) -> None:
         """Send a reply, object by object; `seconds` is the work behind it, for the server's statistics."""
-        with no_object_id_recompute():
+        with fl.no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree = get_object_tree(reply)
-            objects = get_all_nested_objects(reply)
-        plain = remove_content_from_message(reply) if reply.has_content() else reply
+            tree = fl.get_object_tree(reply)
+            objects = fl.get_all_nested_objects(reply)
+        plain = fl.remove_content_from_message(reply) if reply.has_content() else reply
         response = self._call(
             "push-messages",
-            PushMessagesRequest(
-                node=Node(node_id=self.node),
-                messages_list=[message_to_proto(plain)],
+            fl.PushMessagesRequest(
+                node=fl.Node(node_id=self.node),
+                messages_list=[fl.message_to_proto(plain)],
                 message_object_trees=[tree],
                 clientapp_runtime_list=[seconds],
             ),
-            PushMessagesResponse,
+            fl.PushMessagesResponse,
         )
         wanted, run = set(response.objects_to_push), reply.metadata.run_id
         for object_id, item in objects.items():
             if object_id in wanted:
-                request = PushObjectRequest(
-                    node=Node(node_id=self.node),
+                request = fl.PushObjectRequest(
+                    node=fl.Node(node_id=self.node),
                     run_id=run,
                     object_id=object_id,
                     object_content=item.deflate(),
                     session_id=response.session_id,
                 )
-                if not self._call("push-object", request, PushObjectResponse).stored:
+                if not self._call("push-object", request, fl.PushObjectResponse).stored:
                     raise Unreachable("the server did not keep a part of the answer")
 
     def confirm(self, delivery: Delivery) -> None:
         """The message is answered: the server may forget its content."""
-        request = ConfirmMessageReceivedRequest(
-            node=Node(node_id=self.node),
+        request = fl.ConfirmMessageReceivedRequest(
+            node=fl.Node(node_id=self.node),
             run_id=delivery.run,
             message_object_id=delivery.envelope.metadata.message_id,
         )
-        self._call("confirm-message-received", request, ConfirmMessageReceivedResponse)
+        self._call("confirm-message-received", request, fl.ConfirmMessageReceivedResponse)
 
     def _call(self, path: str, request: Any, kind: type[Any], timeout: float = 30.0) -> Any:
-        stamp = now().isoformat()
+        stamp = fl.now().isoformat()
         headers = self._versions | {
-            "content-type": PROTOBUF_MEDIA_TYPE,
-            "accept": PROTOBUF_MEDIA_TYPE,
+            "content-type": fl.PROTOBUF_MEDIA_TYPE,
+            "accept": fl.PROTOBUF_MEDIA_TYPE,
             "accept-encoding": "identity",
             PUBLIC_KEY: b64encode(self._public).decode(),
             TIMESTAMP: stamp,
-            SIGNATURE: b64encode(sign_message(self._key, stamp.encode())).decode(),
+            SIGNATURE: b64encode(fl.sign_message(self._key, stamp.encode())).decode(),
         }
         body = request.SerializeToString(deterministic=True)
         try:
@@ -271,7 +236,7 @@ def _bounded(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _ids(tree: ObjectTree) -> Iterator[str]:
+def _ids(tree: fl.ObjectTree) -> Iterator[str]:
     """Ids of all objects of a message, counted: protobuf bounds the depth of the tree, this its size."""
     waiting, count = [tree], 0
     while waiting:

@@ -62,7 +62,15 @@ def environment(server: ServerFolder) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
         "PYTHONUNBUFFERED": "1",
+        "NO_PROXY": loopback_unproxied(),
+        "no_proxy": loopback_unproxied(),
     }
+
+
+def loopback_unproxied() -> str:
+    """The hosts that are reached without a proxy of this machine's network: those of the environment, and itself."""
+    listed = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    return ",".join(dict.fromkeys([*filter(None, listed.split(",")), "127.0.0.1", "localhost"]))
 
 
 def prepare(server: ServerFolder) -> None:

@@ -1,4 +1,4 @@
-"""What the resident client takes from flwr's private modules; when flwr changes, this says what moved."""
+"""What the deployment takes from flwr's private modules; when flwr changes, this says what moved."""
 
 import importlib
 import re
@@ -12,23 +12,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import cofal.deploy
-from cofal.deploy import fleet_api
+from cofal.deploy import fleet_api, flwr_private
 
-SOURCE = Path(fleet_api.__file__)
+SOURCE = Path(flwr_private.__file__)
 
 
 @pytest.fixture(autouse=True)
 def identity():
     """Flower's messages take their sender from here."""
-    identity = fleet_api.TaskIdentity
+    identity = flwr_private.TaskIdentity
     identity.run_id, identity.node_id, identity.task_id = 1, 1, 1
 
 
 def test_flwr_is_the_version_the_private_imports_were_written_for():
     version = metadata.version("flwr")
     assert version.startswith("1.41."), (
-        f"flwr is {version}, fleet_api.py was written for 1.41: read flwr/supernode/fleet_http_connection.py and "
-        "start_client_internal.py of the new version, adapt fleet_api.py, run `make test-deploy`, then change this line"
+        f"flwr is {version}, flwr_private.py was written for 1.41: read flwr/supernode/fleet_http_connection.py and "
+        "start_client_internal.py of the new version, adapt cofal/deploy, run `make test-deploy`, then change this line"
     )
 
 
@@ -40,7 +40,7 @@ def test_every_private_name_is_where_it_was():
         names = [name.strip() for name in (several or one).replace("\n", " ").split(",") if name.strip()]
         there = importlib.import_module(module)
         missing = [name for name in names if not hasattr(there, name)]
-        assert not missing, f"flwr moved {missing} out of {module}; see fleet_api.py"
+        assert not missing, f"flwr moved {missing} out of {module}; see flwr_private.py"
 
 
 def test_no_other_module_of_the_deployment_looks_inside_flwr():
@@ -48,7 +48,7 @@ def test_no_other_module_of_the_deployment_looks_inside_flwr():
     for file in Path(cofal.deploy.__file__).parent.rglob("*.py"):
         if file != SOURCE:
             used = set(re.findall(r"^\s*(?:from|import) (flwr[.\w]*)", file.read_text(), flags=re.M))
-            assert used <= public, f"{file.name} imports {used - public}; such imports belong into fleet_api.py"
+            assert used <= public, f"{file.name} imports {used - public}; such imports belong into flwr_private.py"
 
 
 def test_requests_are_signed_as_flwr_s_own_client_signs_them():
@@ -65,9 +65,9 @@ def test_requests_are_signed_as_flwr_s_own_client_signs_them():
 def test_a_delivery_survives_its_way_to_disk_and_back():
     message = Message(RecordDict({"config": ConfigRecord({"a": 1})}), dst_node_id=7, message_type="query.describe")
     message.metadata.__dict__["_message_id"] = message.object_id
-    with fleet_api.no_object_id_recompute():
-        tree = fleet_api.get_object_tree(message)
-    plain = fleet_api.remove_content_from_message(message)
+    with flwr_private.no_object_id_recompute():
+        tree = flwr_private.get_object_tree(message)
+    plain = flwr_private.remove_content_from_message(message)
     delivery = fleet_api.Delivery(plain, tree.SerializeToString())
     again = fleet_api.Delivery.from_bytes(delivery.to_bytes())
     assert again.tree == delivery.tree
@@ -93,10 +93,10 @@ def packed(most: int = 1 << 30) -> tuple[Shelf, fleet_api.Delivery, Message]:
     content = m.pack(arrays={"w": np.arange(1000, dtype=np.float32)}, config={"a": "b"})
     message = Message(content, dst_node_id=7, message_type="train")
     message.metadata.__dict__["_message_id"] = message.object_id
-    with fleet_api.no_object_id_recompute():
-        tree = fleet_api.get_object_tree(message).SerializeToString()
-        objects = {name: item.deflate() for name, item in fleet_api.get_all_nested_objects(message).items()}
-    return Shelf(objects, most), fleet_api.Delivery(fleet_api.remove_content_from_message(message), tree), message
+    with flwr_private.no_object_id_recompute():
+        tree = flwr_private.get_object_tree(message).SerializeToString()
+        objects = {name: item.deflate() for name, item in flwr_private.get_all_nested_objects(message).items()}
+    return Shelf(objects, most), fleet_api.Delivery(flwr_private.remove_content_from_message(message), tree), message
 
 
 def test_content_arrives_whole_and_a_changed_or_too_large_one_is_refused():
