@@ -116,16 +116,12 @@ class LabelStore:
         with self._database.reading() as connection:
             return list(connection.execute(listed.order_by(queries.c.rank)).scalars())
 
-    def queries(
-        self, track: str | None = None, *, state: str | None = None, limit: int | None = None, offset: int = 0
-    ) -> list[Query]:
+    def queries(self, track: str | None = None, *, state: str = "") -> list[Query]:
         """Questions in rank order (those of one track, or in one state, only); withdrawn ones are left out."""
-        chosen = asking.questions(self._clock(), track)
-        if state is not None:
-            chosen = chosen.where(samples.c.state == state)
-        chosen = chosen.order_by(queries.c.rank, queries.c.track).limit(-1 if limit is None else limit).offset(offset)
+        chosen = asking.filtered(asking.questions(self._clock(), track), state, "", "")
         with self._database.reading() as connection:
-            return [asking.as_query(row) for row in connection.execute(chosen)]
+            rows = connection.execute(chosen.order_by(queries.c.rank, queries.c.track))
+            return [asking.as_query(row) for row in rows]
 
     def page(
         self, *, state: str = "", label: str = "", annotator: str = "", limit: int, offset: int = 0
@@ -168,60 +164,32 @@ class LabelStore:
 
     # --- answers
 
-    def label(
-        self,
-        sample: str,
-        class_name: str,
-        annotator: str,
-        seconds: float | None = None,
-        *,
-        source: str = answering.PAGE,
-    ) -> Query:
+    def label(self, sample: str, class_name: str, annotator: str, seconds: float | None = None) -> Query:
         """Record that `annotator` sees `class_name`; his earlier answer is corrected, others' are left as they are."""
         with self._database.writing() as connection:
-            return self._answer(
-                connection, sample, self._named(connection, class_name), None, annotator, seconds, source
-            )
+            return self._answer(connection, sample, (self._named(connection, class_name), None), annotator, seconds)
 
-    def skip(
-        self,
-        sample: str,
-        reason: str,
-        annotator: str,
-        seconds: float | None = None,
-        *,
-        source: str = answering.PAGE,
-    ) -> Query:
+    def skip(self, sample: str, reason: str, annotator: str, seconds: float | None = None) -> Query:
         """Record that `annotator` gives no label, for one of `REASONS`: the sample leaves the pool of selections."""
         with self._database.writing() as connection:
-            return self._answer(connection, sample, None, check_reason(reason), annotator, seconds, source)
+            return self._answer(connection, sample, (None, check_reason(reason)), annotator, seconds)
 
     def _answer(
         self,
         connection: Connection,
         sample: str,
-        label: str | None,
-        reason: str | None,
+        value: tuple[str | None, str | None],
         annotator: str,
         seconds: float | None,
-        source: str,
     ) -> Query:
         answering.sample_row(connection, sample)
-        answer = Answer(check_annotator(annotator), label, reason, check_seconds(seconds), answering.now())
-        answering.put_answer(connection, sample, answer, source)
+        answer = Answer(check_annotator(annotator), *value, check_seconds(seconds), answering.now())
+        answering.put_answer(connection, sample, answer, answering.PAGE)
         held = and_(leases.c.sample == sample, leases.c.annotator == answer.annotator)
         connection.execute(delete(leases).where(held))
         return asking.question(connection, sample, self._clock())
 
-    def resolve(
-        self,
-        sample: str,
-        class_name: str | None,
-        annotator: str,
-        *,
-        reason: str | None = None,
-        source: str = answering.PAGE,
-    ) -> Query:
+    def resolve(self, sample: str, class_name: str | None, annotator: str, *, reason: str | None = None) -> Query:
         """Settle a sample: with a class, or (class None) as a skip for `reason`. The answers themselves are kept."""
         if (class_name is None) == (reason is None):
             raise UserError(f"resolve {sample!r} either with a class or with a reason out of {', '.join(REASONS)}")
@@ -230,7 +198,7 @@ class LabelStore:
                 None if class_name is None else self._named(connection, class_name),
                 None if reason is None else check_reason(reason),
             )
-            answering.put_resolution(connection, sample, value, check_annotator(annotator), source)
+            answering.put_resolution(connection, sample, value, check_annotator(annotator), answering.PAGE)
             return asking.question(connection, sample, self._clock())
 
     def undo(self, annotator: str) -> Query | None:
