@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cofal.evaluation.curves import Curves, coordination_gap, gap_over_seeds
 from cofal.evaluation.statistics import Estimate
@@ -21,16 +21,15 @@ class Book:
         self.splits = _in_order(record.cell.on.name for record in records)
         self.systems = _in_order(record.cell.system for record in records)
         self.methods = _in_order(map(method_of, self.systems))
+        self._lines: dict[tuple[str, str, str], list[Record]] = {}
+        for record in sorted(records, key=lambda each: each.cell.seed):
+            line = (record.cell.set, record.cell.on.name, record.cell.system)
+            self._lines.setdefault(line, []).append(record)
 
     def of(self, set_name: str, split: str, system: str, clients: int | None = None) -> list[Record]:
         """The records of one line of a table, in the order of the seeds."""
-        chosen = [
-            record
-            for record in self.records
-            if (record.cell.set, record.cell.on.name, record.cell.system) == (set_name, split, system)
-            and clients in (None, record.cell.clients)
-        ]
-        return sorted(chosen, key=lambda record: record.cell.seed)
+        chosen = self._lines.get((set_name, split, system), [])
+        return [record for record in chosen if clients in (None, record.cell.clients)]
 
     def curves(self, set_name: str, split: str, system: str) -> Curves | None:
         """Accuracy in percent by seed and budget; None where the grid has no such cells."""
@@ -63,5 +62,5 @@ class Book:
         return better, other
 
 
-def _in_order(names) -> list[str]:  # type: ignore[no-untyped-def]
+def _in_order(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))

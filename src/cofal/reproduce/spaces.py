@@ -131,7 +131,7 @@ class Spaces:
                     raise UserError(
                         f"the own encoder of {site} saw {len(rows)} rows, its part has {len(parts[number])}"
                     )
-                own.append(Own(np.asarray(rows), np.asarray(seen)))
+                own.append(Own(np.array(rows), np.array(seen)))  # read-only maps: torch wants its own
         return Federation(
             [train[rows] for rows in parts], [train_labels[rows] for rows in parts], test, test_labels, classes, own
         )
@@ -147,7 +147,7 @@ class Spaces:
             return _public(self.data / plan.folder)  # type: ignore[operator]
         job = self._job(cell)
         self.encoders.facts(job)
-        train, test = (np.asarray(part) for part in self.encoders.embeddings(job))
+        train, test = (np.array(part) for part in self.encoders.embeddings(job))
         train_labels, test_labels, classes = self.encoders.labels(cell.set)
         return train, train_labels, test, test_labels, classes
 

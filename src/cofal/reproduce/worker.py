@@ -1,6 +1,7 @@
 """A worker process: reads tasks as JSON lines from stdin, does each with a fixed number of threads, answers on stdout.
 
-It ends when its stdin closes, so that no worker outlives a command that was killed.
+It ends at once when its stdin closes, so that no worker outlives a command that was killed; all files are written
+whole, so nothing is lost by that but the task at hand.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from cofal.errors import CofalError
@@ -42,8 +45,10 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    for line in sys.stdin:
-        task = json.loads(line)
+    tasks: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    Thread(target=_listen, args=(tasks,), daemon=True).start()
+    while True:
+        task = tasks.get()
         try:
             answer: dict[str, Any] = {"done": TASKS[task["task"]](task)}
         except CofalError as error:
@@ -52,6 +57,12 @@ def main() -> None:
             answer = {"error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}", "status": 1}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _listen(tasks: SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        tasks.put(json.loads(line))
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from cofal.reproduce.claims.checks import Check, above, below
 from cofal.reproduce.naming import method_title
 
 CLOSE = 3.0  # percent of area: what "close to central" means
-HARMLESS = 2.0  # points of accuracy: a loss whose interval stays above minus this is called none
+HARMLESS = 1.0  # points of accuracy: a smaller loss is called none, even where it is significant
 
 
 def perturbation(book: Book) -> list[Check]:
@@ -27,7 +27,9 @@ def perturbation(book: Book) -> list[Check]:
                 losses += [a - b for a, b in zip(noised.heights(), plain.heights(), strict=True)]
             found = estimate(losses)
             what = f"{method_title(method)}, ε = {level}: with noise − without"
-            checks.append(Check(what, found, "points", found.high >= 0, found.low > -HARMLESS))
+            checks.append(
+                Check(what, found, "points", found.high >= 0 or found.mean > -HARMLESS, found.low > -HARMLESS)
+            )
     return checks
 
 
