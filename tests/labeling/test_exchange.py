@@ -194,6 +194,20 @@ def test_two_people_in_label_studio_are_two_opinions(store, tmp_path):
     assert nothing(import_answers(store, tmp_path / "project.json"))
 
 
+def test_an_answer_that_label_studio_only_carried_is_nobody_s_opinion(store, images, tmp_path):
+    store.label(IDS[0], CLASSES[0], "ann")
+    store.label(IDS[1], CLASSES[1], "ann")
+    export_questions(store, images, tmp_path / "tasks.json", "label-studio", everything=True)
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    for task in tasks[:2]:
+        task["annotations"][0]["completed_by"] = 7  # Label Studio signs them with whoever imported the tasks
+    tasks[1]["annotations"][0]["result"][0]["value"] = {"choices": [CLASSES[2]]}  # and here he changed his mind
+    outcome = import_answers(store, put(tmp_path / "project.json", tasks[:2]))
+    assert (outcome.added, outcome.unchanged, [each.sample for each in outcome.conflicts]) == (0, 1, [IDS[1]])
+    assert store.query(IDS[1]).state == "disputed"
+    assert [len(given) for given in store.answers().values()] == [1, 2]
+
+
 # --- conflicts, unknown ids and classes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,7 +93,7 @@ def _take(found: Read, number: int, sample: str, given: Sequence[Mapping[str, An
         if wrong:
             found.unreadable.append(f"task {number}, {sample!r}: {wrong}")
         elif label is not None or reason is not None:
-            person = annotator or _person(each)
+            person = annotator or ("" if _carried(each) else _person(each))
             seconds = _seconds(each.get("lead_time"))
             found.answers.append(Incoming(sample, label, reason, person or NOBODY, seconds, person=bool(person)))
 
@@ -126,6 +127,20 @@ def _said(annotation: Mapping[str, Any]) -> tuple[str | None, str | None, str]:
     return (labels[0] if labels else None), None, ""
 
 
+def _carried(annotation: Mapping[str, Any]) -> bool:
+    """Is this an answer of the store that nobody changed? Label Studio signs it with whoever imported the tasks."""
+    results = annotation.get("result")
+    return isinstance(results, list) and any(
+        isinstance(each, dict) and isinstance(each.get("value"), dict) and each.get("id") == _mark(each["value"])
+        for each in results
+    )
+
+
+def _mark(value: Mapping[str, Any]) -> str:
+    """The id of a result that cofal wrote; another choice would have another."""
+    return f"cofal-{hashlib.sha256(str(value.get('choices')).encode()).hexdigest()[:10]}"
+
+
 def _person(annotation: Mapping[str, Any]) -> str:
     """Whom Label Studio names: an e-mail address, or a number."""
     by = annotation.get("completed_by", annotation.get("annotator"))
@@ -143,4 +158,5 @@ def _seconds(found: Any) -> float | None:
 
 def _result(query: Query) -> dict[str, Any]:
     name, choice = (_LABEL, query.label) if query.label is not None else (_SKIP, query.reason)
-    return {"from_name": name, "to_name": _IMAGE, "type": "choices", "value": {"choices": [choice]}}
+    value = {"choices": [choice]}
+    return {"id": _mark(value), "from_name": name, "to_name": _IMAGE, "type": "choices", "value": value}
