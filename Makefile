@@ -29,7 +29,11 @@ demo: $(STAMP)
 	$(BIN)/cofal demo --out demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not deploy"
+
+# Real servers and sites as processes on loopback, all of them: faults, security, both engines compared.
+test-deploy: $(STAMP)
+	$(BIN)/python -m pytest tests/deploy
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run

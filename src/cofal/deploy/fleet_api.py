@@ -27,7 +27,6 @@ key_bytes = fl.public_key_to_bytes
 _ANSWER = 64 << 20  # bytes of one response; records travel in objects of at most 20 MB
 _OBJECTS = 200_000  # objects of one message
 _ARRIVAL = 120.0  # seconds that a part of an announced message may be on its way
-_RETRIED = (502, 503, 504)
 
 
 class Unreachable(CofalError):
@@ -218,7 +217,7 @@ class FleetConnection:
         told = content[:200].decode("utf-8", "replace")
         if status == httpx.codes.FORBIDDEN and path != "activate-node":
             raise RunOver("the run has ended")
-        if status in _RETRIED:
+        if status >= httpx.codes.INTERNAL_SERVER_ERROR:  # also 500: the SuperLink's database was busy for too long
             raise Unreachable(f"{self._address} answers {status}: {told}")
         raise NotAdmitted(f"{self._address} refuses {path} ({status}): {told}")
 

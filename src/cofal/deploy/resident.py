@@ -38,7 +38,7 @@ Answer = Callable[[Message, Context], Message]
 
 
 class _Stop(BaseException):
-    """SIGTERM or Ctrl-C: ends whatever is under way; the noted message is taken up at the next start."""
+    """SIGTERM or Ctrl-C: ends whatever is under way."""
 
 
 def run_site(folder: Path) -> None:
@@ -66,8 +66,9 @@ def run_site(folder: Path) -> None:
                 signal.signal(number, signal.SIG_IGN)
             with suppress(CofalError):
                 if connection.node:
-                    connection.deactivate()
-                    (folder / _NODE).unlink(missing_ok=True)
+                    connection.deactivate()  # now the server knows, and asks again what it still wants
+                    for note in (_NODE, _IN_WORK):
+                        (folder / note).unlink(missing_ok=True)
             connection.close()
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from cofal.errors import EnvironmentFault
 from cofal.federation import messages as m
+from cofal.federation.bundle import bundle, unbundle
+from cofal.federation.grid import InProcessGrid
 
 _SHORTEST, _LONGEST = 0.01, 0.5  # seconds between two looks for answers: soon at first, then patiently
 _ROLL_CALL = 2.0  # seconds between two looks at who is connected
@@ -67,7 +69,7 @@ class _Post:
     def _send(self, questions: Mapping[str, Message]) -> None:
         here = present(self.grid)
         with _reaching_out():
-            numbers = list(self.grid.push_messages(list(questions.values()))) if questions else []
+            numbers = list(self.grid.push_messages(self._packed(questions.values()))) if questions else []
         numbers += [""] * (len(questions) - len(numbers))  # Flower gives back less where a message was not taken
         for (name, message), number in zip(questions.items(), numbers):
             self.connected[name] = here.get(message.metadata.dst_node_id, "")
@@ -77,11 +79,29 @@ class _Post:
             else:
                 self.lost[name] = "its client is not known to the server"
 
+    def _packed(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages as they travel: to other processes with their arrays bundled."""
+        if isinstance(self.grid, InProcessGrid):
+            return list(messages)
+        made: dict[int, RecordDict] = {}
+        return [
+            Message(
+                bundle(each.content, made),
+                dst_node_id=each.metadata.dst_node_id,
+                message_type=each.metadata.message_type,
+            )
+            for each in messages
+        ]
+
     def pull(self, number: str) -> list[Message | str]:
         """The answer to one question, if it is there."""
         try:
             with _reaching_out():
-                return list(self.grid.pull_messages([number]))
+                answers = list(self.grid.pull_messages([number]))
+            for answer in answers:
+                if answer.has_content():
+                    answer.content = unbundle(answer.content)
+            return answers
         except EnvironmentFault:
             raise
         except Exception as error:  # what a client sent is put together here: anything may be wrong with it

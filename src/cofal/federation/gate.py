@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
+from cofal.federation.bundle import bundle, is_bundled, unbundle
 from cofal.federation.site import Site, open_site
 from cofal.privacy.policy import Kind
 
@@ -95,7 +96,7 @@ class GatedApp(ClientApp):
             declare, handler = self._find(asked, site)
             egress = declare(site, config)
             site.settings.policy.check(site.name, egress.kind, egress.parameters.get("epsilon", 0.0))
-            content = handler(site, m.arrays_of(message.content), config)
+            content = handler(site, m.arrays_of(unbundle(message.content)), config)
             content[m.EGRESS] = ConfigRecord({"kind": egress.kind.value})
         except CofalError as failure:
             error = Error(m.REFUSED if isinstance(failure, UserError) else m.CLIENT_RAISED, str(failure))
@@ -113,6 +114,8 @@ class GatedApp(ClientApp):
             )
         except CofalError as failure:
             return Message(Error(m.CLIENT_RAISED, f"site {site.name} sends nothing: {failure}"), reply_to=message)
+        if is_bundled(message.content):  # answered in the form it was asked in
+            content = bundle(content)
         return Message(error or content, reply_to=message)
 
     def _find(self, asked: str, site: Site) -> tuple[Declaration, Handler]:
