@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,16 @@ class Standing:
             if at_once and self._facts["state"] == "running":
                 raise  # nothing has been done yet: the folder cannot be written at all
         self._written = time.monotonic()
+
+
+def read_standing(file: Path, enrolled: Sequence[str], online: Mapping[str, bool]) -> dict[str, Any]:
+    """What `status.json` says, with every enrolled site, and whether it is connected now (None where nobody knows)."""
+    found: dict[str, Any] = read_json(file) if file.exists() else {"phase": "", "state": "nothing was run yet"}
+    if found["state"] == "running" and not Path(f"/proc/{found['pid']}").exists():
+        found["state"] = "cut short"
+    sites = found.get("sites", {})
+    found["sites"] = {name: {"up": online.get(name), **sites.get(name, {})} for name in sorted({*enrolled, *sites})}
+    return found
 
 
 def now() -> str:
