@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 AXE_VERSION := 4.14.0
 AXE := .venv/axe-core-$(AXE_VERSION).min.js
-.PHONY: setup axe demo test bench lint clean
+.PHONY: setup axe demo test test-deploy bench lint clean
 
 setup: $(STAMP)
 
