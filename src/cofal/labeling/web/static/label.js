@@ -3,6 +3,7 @@
 import { get, post, Refused } from "./api.js";
 import { chooser, FEW } from "./classes.js";
 import { $, announce, count, given, make, show, toast } from "./dom.js";
+import { holding } from "./hold.js";
 import { fit, load, preload } from "./picture.js";
 import { fetchProgress } from "./progress.js";
 import { drawAround } from "./why.js";
@@ -27,6 +28,8 @@ export function labelView({ classes, annotator }) {
     else if (left) { away += performance.now() - left; left = 0; }
   });
   new ResizeObserver(() => { if (frame.firstElementChild) fit(frame.firstElementChild, frame); }).observe(frame);
+
+  const hold = holding(() => get("/api/next").catch(() => {}), () => alone(() => rest("paused")));
 
   function lock(on) {
     busy = on;
@@ -85,10 +88,15 @@ export function labelView({ classes, annotator }) {
     $("#given").replaceChildren(...parts, mine || settledBy ? "Choose a class to correct it." : "Choosing a class adds your answer.");
   }
 
-  async function rest() {
-    const progress = await fetchProgress();
-    const state = !progress.asked ? "empty" : !progress.left ? "done" : progress.open ? "others" : "seconds";
+  /** Nothing to label: says why, and looks again by itself (but not after a pause). */
+  async function rest(state) {
+    if (!state) {
+      const progress = await fetchProgress();
+      state = !progress.asked ? "empty" : !progress.left ? "done" : progress.open ? "others" : "seconds";
+    }
+    hold.end();
     current = null;
+    frame.replaceChildren();
     show($("#work"), false);
     const box = $("#rest");
     const review = make("a", { href: "#review", class: "button" }, "Review the answers");
@@ -97,13 +105,15 @@ export function labelView({ classes, annotator }) {
       done: ["All done", "Every image that was asked has an answer. New questions appear here by themselves.", review, trail.length ? back : null],
       seconds: ["All done for you", "The images left wait for the second opinion of another annotator.", review, trail.length ? back : null],
       others: ["Nothing for you right now", "The images left are in front of other annotators. This page looks again by itself.", review],
+      paused: ["Paused", "Nobody was here for a while, so the image may have gone to someone else.", make("button", { type: "button", class: "primary", onclick: () => alone(fetchNext) }, "Go on")],
       empty: ["No questions yet", "Nothing has been asked of this site. Questions appear here after the next selection."],
     }[state];
     box.replaceChildren(make("div", { class: `sign ${state}`, "aria-hidden": "true" }), make("h2", {}, heading), make("p", {}, text), make("div", { class: "row" }, ...actions));
     show(box, true);
     announce(`${heading}. ${text}`);
     clearTimeout(waiting);
-    waiting = setTimeout(look, POLL);
+    if (state === "paused") $("button", box).focus();
+    else waiting = setTimeout(look, POLL);
   }
 
   async function look() {
@@ -118,6 +128,7 @@ export function labelView({ classes, annotator }) {
     place = trail.length;
     if (!state.item) return rest();
     await display(state.item);
+    hold.begin();
     fetchProgress();
   }
 
@@ -174,6 +185,7 @@ export function labelView({ classes, annotator }) {
   /** Show an image of the trail. */
   async function visit(at) {
     place = at;
+    hold.end();
     await display(await get(`/api/item/${trail[at]}`));
     if (at > 0) preload(trail[at - 1]);
   }
@@ -231,6 +243,7 @@ export function labelView({ classes, annotator }) {
         if (!key) return fetchNext();
         const item = await get(`/api/item/${key}`);
         place = 0;
+        hold.end();
         await display(item);
       });
     },
