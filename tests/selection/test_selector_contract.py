@@ -172,7 +172,6 @@ BAD = [
     ({"labeled": [[0], [1]]}, "were given for 2 clients of 1"),
     ({"method": "maxherdin"}, "did you mean 'maxherding'"),
     ({"coordination": "centrl"}, "did you mean 'central'"),
-    ({"coordination": "auto"}, "use one of central, per-client, aggregate"),
     ({"coordination": "aggregate", "method": "random"}, "'random' has no aggregate form"),
     ({"lengthscal": 2.0}, "did you mean lengthscale"),
     ({"lengthscale": 0.0}, "lengthscale = 0.0"),

@@ -22,14 +22,19 @@ def select_command(
         list[Path],
         typer.Option(help="Embeddings of a client: .npy (rows, dimensions), or .npz with one array. Repeat."),
     ],
-    budget: Annotated[list[int], typer.Option(help="Labels that client can afford, in the order of --client. Repeat.")],
     out: Annotated[Path, typer.Option(help="CSV to write: rank,client,index.")],
+    budget: Annotated[
+        list[int] | None, typer.Option(help="Labels that client can afford, in the order of --client. Repeat.")
+    ] = None,
+    total: Annotated[
+        int | None, typer.Option(help="Labels in all, divided by what each client's rows can add; instead of --budget.")
+    ] = None,
     method: Annotated[str, typer.Option(help="probcover, typiclust, maxherding or random.")] = "maxherding",
     coordination: Annotated[
         str,
         typer.Option(
             help="central: over all clients together; aggregate: the same from centroids, counts and distances only; "
-            "per-client: each alone."
+            "per-client: each alone; auto: measured, then decided."
         ),
     ] = "central",
     labeled: Annotated[
@@ -76,13 +81,15 @@ def select_command(
         params["memory_limit"] = int(memory_limit * 2**30)
     if approx:
         params["approx"] = True
-    _check_writable(out)
-    embeddings = [_embeddings(path) for path in client]
+    if (total is None) == (not budget):
+        raise UserError("give --budget for each client, or one --total for all of them")
+    check_writable(out)
+    embeddings = [embeddings_of(path) for path in client]
     positions = None if not labeled else [_positions(path) for path in labeled]
     started = time.monotonic()
     picks = select(
         embeddings,
-        budget,
+        total if total is not None else budget or [],
         method,
         coordination,
         positions,
@@ -106,7 +113,7 @@ def _radius(text: str) -> float | str:
         raise UserError(f"--delta {text} is neither a number nor 'auto'") from None
 
 
-def _embeddings(path: Path) -> np.ndarray:
+def embeddings_of(path: Path) -> np.ndarray:
     """The array of an .npy file, mapped rather than read, or the only array of an .npz file."""
     import zipfile
 
@@ -151,7 +158,7 @@ def _positions(path: Path) -> np.ndarray:
     return np.array(found, dtype=np.int64)
 
 
-def _check_writable(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Fail before the work, not after it."""
     import os
 
@@ -199,6 +206,7 @@ def _summary(
             "coverage_loss": picks.coverage_loss,
             "rounds": picks.rounds,
             "bytes_up": picks.bytes_up,
+            "auto": None if picks.decision is None else picks.decision.as_dict(),
             "out": str(out),
         }
         typer.echo(json.dumps(report))
@@ -211,6 +219,8 @@ def _summary(
     for number, (file, rows, count) in enumerate(zip(files, sizes, counts)):
         table.add_row(str(number), str(file), f"{rows:,}", f"{count:,}")
     Console().print(table)
+    if picks.decision is not None:
+        typer.echo(picks.decision.in_words())
     if picks.coverage_loss is not None:
         typer.echo(f"approximate: {picks.coverage_loss:.1%} less coverage than exact picks on a check sample")
     if picks.rounds:

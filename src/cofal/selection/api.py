@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from cofal.errors import UserError
 from cofal.privacy.perturbation import kept_cosine, perturb
 from cofal.rng import generator
 from cofal.selection.aggregate.select import aggregate, aggregate_method
+from cofal.selection.auto import choose_by, decide
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
 from cofal.selection.random import random
 from cofal.selection.typiclust import typiclust
+from cofal.selection.worth import divide_by_worth
 
 Selector = Callable[..., np.ndarray | Picked]  # (pool, budgets, rng, **params) -> rows in picked order
 
@@ -27,12 +30,12 @@ SELECTORS: dict[str, Selector] = {
     "maxherding": maxherding,
     "random": random,
 }
-COORDINATIONS = ("central", "per-client", "aggregate")
+COORDINATIONS = ("central", "per-client", "aggregate", "auto")
 
 
 def select(
     embeddings: Sequence[np.ndarray],
-    budgets: Sequence[int],
+    budgets: Sequence[int] | int,
     method: str | Selector = "maxherding",
     coordination: str = "central",
     labeled: Sequence[np.ndarray] | None = None,
@@ -46,29 +49,28 @@ def select(
 ) -> Selection:
     """Which rows each client should label.
 
-    embeddings: one (n_k, d) array per client; rows need not be unit length. budgets: one whole number per client.
-    method: probcover, typiclust, maxherding, random, or a selector of your own (docs/selection.md). coordination:
-    central picks over the union of all clients, aggregate does so from centroids, counts and distances only
-    (docs/aggregate-selection.md), per-client lets each choose alone. labeled: positions already labelled, one list per
-    client. epsilon: expected displacement of noise put on every embedding before a central selection; mechanism: which
-    noise, tangent or vmf (docs/privacy.md). already_noised: the embeddings carry that noise and none is added, as at a
-    server that was sent them. params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
+    embeddings: one (n_k, d) array per client; rows need not be unit length. budgets: one whole number per client, or
+    one in all, which is then divided by what each client's rows can add (docs/auto.md). method: probcover, typiclust,
+    maxherding, random, or a selector of your own (docs/selection.md). coordination: central picks over the union of
+    all clients, aggregate does so from centroids, counts and distances only (docs/aggregate-selection.md), per-client
+    lets each choose alone, auto measures how alike the clients are and decides (docs/auto.md). labeled: positions
+    already labelled, one list per client. epsilon: expected displacement of noise put on every embedding before a
+    central or auto selection; mechanism: which noise, tangent or vmf (docs/privacy.md). already_noised: the embeddings
+    carry that noise and none is added, as at a server that was sent them. params: the method's own, such as delta=0.75
+    or "auto", lengthscale=1.0, approx=True.
     """
-    if coordination == "auto":
-        raise UserError(
-            f"coordination = {coordination!r} is not in this version; use one of {', '.join(COORDINATIONS)}"
-        )
     if coordination not in COORDINATIONS:
         raise UserError(_unknown("coordination", coordination, COORDINATIONS))
-    if epsilon and coordination != "central":
+    if epsilon and coordination not in ("central", "auto"):
         raise UserError(
-            f"epsilon = {epsilon} needs coordination = 'central': with {coordination!r} no embedding leaves a client"
+            f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "
+            f"with {coordination!r} no embedding leaves a client"
         )
     selector = _selector(method)
     halves = aggregate_method(method) if coordination == "aggregate" else None
     _check_params(method, halves.coordinate if halves else selector, params)
     pool = Pool(embeddings, labeled, device=device)
-    checked = Budgets(budgets, pool)
+    checked = Budgets(_per_client(budgets, pool, seed), pool)
     if halves:
         indices, order, cost = aggregate(halves, pool, checked, seed, params)
         return Selection(indices, order, rounds=cost.rounds, bytes_up=sum(cost.up))
@@ -79,7 +81,20 @@ def select(
         params["kept_cosine"] = kept
     if coordination == "central":
         return _selection(pool, _run(selector, pool, checked, seed, params))
+    if coordination == "auto":
+        decision = decide(pool, generator(seed, "auto"))
+        picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))
+        return replace(_selection(pool, picked), decision=decision)
     return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
+
+
+def _per_client(budgets: Sequence[int] | int, pool: Pool, seed: int) -> Sequence[int]:
+    """One budget per client; a single number is divided among them."""
+    if not isinstance(budgets, int | np.integer):
+        return budgets
+    if isinstance(budgets, bool):
+        raise UserError(f"the budget is {budgets!r}; a budget is a whole number")
+    return divide_by_worth(int(budgets), pool, generator(seed, "worth"))
 
 
 def _run(selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]) -> Picked:

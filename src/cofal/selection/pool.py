@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from cofal.errors import UserError
+
+if TYPE_CHECKING:
+    from cofal.selection.auto import Decision
 
 KEPT_BYTES = 128 << 20  # a pool whose float32 rows take more is read tile by tile unless the caller grants more
 _CHUNK = 8192  # rows validated at a time, so that a memory-mapped file is never held whole
@@ -171,6 +175,7 @@ class Selection:
     bytes_up: int = 0
     gains: np.ndarray | None = field(default=None, repr=False)  # growth of the objective at each pick of `order`
     coverage_loss: float | None = None  # measured loss of an approximate selection; None for an exact one
+    decision: Decision | None = field(default=None, repr=False)  # what `auto` measured and decided; None for the others
 
 
 def _checked_array(client: int, array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,42 @@
+"""Dividing one total budget by what each client's rows can add, where no shares are fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.selection.kmeans import content_hash
+from cofal.selection.overlap import cell_counts
+from cofal.selection.pool import Pool
+from cofal.selection.shares import divide
+
+SAMPLE = 20_000  # rows that stand for larger pools
+_ROWS_PER_CELL = 4
+
+
+def worth(counts: np.ndarray) -> np.ndarray:
+    """(clients,) how many cells' worth of rows each client holds: the sum over cells of its share of the cell's rows.
+
+    `counts` (clients, cells) are rows. If every cell shall get one label from one of its rows, this is how many of
+    these labels are expected at each client. Rows that crowd into few cells are worth little, however many they are.
+    """
+    shares = counts / np.maximum(counts.sum(0), 1)
+    total: np.ndarray = shares.sum(1)
+    return total
+
+
+def divide_by_worth(total: int, pool: Pool, rng: np.random.Generator) -> list[int]:
+    """`total` labels as one budget per client, in proportion to their worth in as many cells as there are labels."""
+    if total < 0:
+        raise UserError(f"the budget is {total}; a budget is 0 or more")
+    free = np.bincount(pool.owner[~pool.labeled], minlength=pool.clients)
+    if total > free.sum():
+        raise UserError(f"the budget is {total} but the clients have {free.sum()} unlabelled rows in all; lower it")
+    if total == 0 or pool.clients == 1:
+        return [total] if pool.clients == 1 else [0] * pool.clients
+    sample = pool.in_memory()
+    if pool.n > SAMPLE:
+        sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
+    cells = max(1, min(int(pool.labeled.sum()) + total, sample.n // _ROWS_PER_CELL))
+    weights = worth(cell_counts(sample, cells, rng))
+    return divide(total, np.maximum(weights, 1e-9).tolist(), free.tolist())

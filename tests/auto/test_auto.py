@@ -1,0 +1,148 @@
+"""`coordination="auto"`: its two ends are central and per-client, and every selection between is feasible."""
+
+import numpy as np
+import pytest
+from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cofal
+from cofal.errors import UserError
+from cofal.rng import generator
+from cofal.selection.auto import Decision, choose_by, clear_overlap, decide, settle
+from cofal.selection.overlap import measure
+from cofal.selection.pool import Budgets, Picked, Pool
+
+METHODS = {"probcover": {"delta": 0.7}, "typiclust": {}, "maxherding": {}}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_alike_clients_choose_as_under_central_coordination(method):
+    embeddings = kinds(np.random.default_rng(0), ALIKE)
+    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", **METHODS[method])
+    assert picks.decision.kind == "central"
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "central", **METHODS[method]).order
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unlike_clients_choose_as_if_alone(method):
+    embeddings = kinds(np.random.default_rng(1), UNLIKE)
+    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", **METHODS[method])
+    assert picks.decision.kind == "per-client"
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "per-client", **METHODS[method]).order
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_alike_clients_choose_together_and_the_third_alone(method):
+    embeddings = kinds(np.random.default_rng(2), TWO_AND_ONE)
+    picks = cofal.select(embeddings, [4, 4, 4], method, "auto", **METHODS[method])
+    assert picks.decision.groups == [[0, 1], [2]]
+    pair = cofal.select(embeddings[:2], [4, 4], method, "central", **METHODS[method])
+    alone = cofal.select(embeddings[2:], [4], method, "per-client", **METHODS[method])
+    assert [rows.tolist() for rows in picks.indices] == [rows.tolist() for rows in [*pair.indices, *alone.indices]]
+
+
+def test_what_a_partly_alike_client_picked_is_not_picked_again():
+    """Both hold kinds 0 and 1, and two of their own: with two labels each, they cover what one alone cannot."""
+    shares = [[80, 80, 80, 80, 0, 0], [80, 80, 0, 0, 80, 80]]
+    embeddings = kinds(np.random.default_rng(3), shares)
+    pool = Pool(embeddings)
+    decision = decide(pool, generator(0, "auto"))
+    assert decision.kind == "mixed"
+    assert decision.heeds.tolist() == [[False, True], [True, False]]
+    picks = cofal.select(embeddings, [4, 4], "probcover", "auto", delta=0.7)
+    kind = [np.repeat(np.arange(6), own) for own in shares]
+    assert sorted({int(kind[client][row]) for client, row in picks.order}) == [0, 1, 2, 3, 4, 5]
+    second = picks.indices[1] if picks.decision.clear[0].mean() < picks.decision.clear[1].mean() else picks.indices[0]
+    assert len(second) == 4
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted([*METHODS, "random"])), st.integers(1, 5))
+def test_budgets_are_spent_exactly_on_distinct_unlabelled_rows(seed, method, clients):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 25, size=clients)
+    if sizes.sum() == 0:
+        return
+    embeddings = [rng.normal(size=(n, 5)) for n in sizes]
+    labeled = [rng.choice(n, size=min(n, 2), replace=False) for n in sizes]
+    budgets = [int(rng.integers(0, n - len(own) + 1)) for n, own in zip(sizes, labeled)]
+    picks = cofal.select(embeddings, budgets, method, "auto", labeled)
+    assert [len(rows) for rows in picks.indices] == budgets
+    assert len(set(picks.order)) == sum(budgets)
+    for client, rows in enumerate(picks.indices):
+        assert not set(rows.tolist()) & set(labeled[client].tolist())
+        assert [row for owner, row in picks.order if owner == client] == rows.tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 10), st.floats(0, 0.9))
+def test_decisions_put_every_client_in_one_group(seed, clients, cells, blurred):
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(rng.gamma(0.5, 20, size=(clients, cells)))
+    decision = settle(counts, blurred, rng)
+    assert sorted(client for group in decision.groups for client in group) == list(range(clients))
+    assert (decision.heeds == decision.heeds.T).all()
+    for group in decision.groups:
+        assert not decision.heeds[np.ix_(group, group)].any()
+    assert 0 <= decision.certainty <= 1
+    assert (decision.kind == "central") == (len(decision.groups) == 1)
+
+
+def test_more_blur_never_brings_two_clients_closer():
+    matrix = np.linspace(0, 1, 11)
+    before = clear_overlap(matrix, 0.0)
+    for blurred in (0.1, 0.5, 0.9):
+        after = clear_overlap(matrix, blurred)
+        assert (after <= before + 1e-12).all()
+        assert after[-1] == pytest.approx(1)
+        before = after
+
+
+def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
+    embeddings = kinds(np.random.default_rng(4), TWO_AND_ONE)
+    first = decide(Pool(embeddings), generator(0, "auto"))
+    moved = decide(Pool([embeddings[2], embeddings[0], embeddings[1]]), generator(0, "auto"))
+    assert first.groups == [[0, 1], [2]]
+    assert moved.groups == [[0], [1, 2]]
+    assert moved.overlap.mean == pytest.approx(first.overlap.mean)
+
+
+def test_groups_take_turns_one_pick_for_each_of_their_clients():
+    pool = Pool([np.eye(6)[:, :6] for _ in range(3)])
+    overlap = measure(np.ones((3, 2), np.int64), np.random.default_rng(0))
+    decision = Decision(overlap, 0.0, [[0, 2], [1]], np.zeros((3, 3), bool), 1.0)
+
+    def first_rows(part: Pool, budgets: Budgets) -> Picked:
+        rows = [np.flatnonzero(part.owner == k)[:b] for k, b in enumerate(budgets.per_client)]
+        return Picked(np.concatenate(rows))
+
+    picked = choose_by(decision, pool, Budgets([2, 2, 2], pool), first_rows)
+    assert [pool.locate(int(row)) for row in picked.rows] == [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (1, 1)]
+
+
+def test_the_result_says_what_was_measured_and_decided():
+    embeddings = kinds(np.random.default_rng(5), TWO_AND_ONE)
+    told = cofal.select(embeddings, [2, 2, 2], coordination="auto").decision.as_dict()
+    assert told["decision"] == "mixed"
+    assert told["groups"] == [[0, 1], [2]]
+    low, high = told["overlap_interval"]
+    assert low <= told["overlap"] <= high
+    assert told["certainty"] == 1
+    assert cofal.select(embeddings, [2, 2, 2]).decision is None
+
+
+def test_noise_is_allowed_since_a_server_sees_the_embeddings():
+    embeddings = kinds(np.random.default_rng(6), ALIKE)
+    picks = cofal.select(embeddings, [2, 2, 2], coordination="auto", epsilon=0.3)
+    assert len(picks.order) == 6
+
+
+def test_one_total_is_divided_among_the_clients():
+    embeddings = kinds(np.random.default_rng(7), ALIKE)
+    picks = cofal.select(embeddings, 15, coordination="auto")
+    assert sum(len(rows) for rows in picks.indices) == 15
+    with pytest.raises(UserError, match="721 but the clients have 720"):
+        cofal.select(embeddings, 721)
+    with pytest.raises(UserError, match="True"):
+        cofal.select(embeddings, True)
