@@ -270,7 +270,7 @@ TEXT = st.text("'=-a,\"\r\n\t", min_size=1, max_size=4) | st.text(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     ids=st.lists(TEXT, min_size=1, max_size=6, unique=True), names=st.lists(TEXT, min_size=1, max_size=3, unique=True)
 )
@@ -333,7 +333,7 @@ JUNK = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tasks=st.lists(JUNK, max_size=3), parts=st.lists(st.lists(JUNK, max_size=3), min_size=3, max_size=3))
 def test_no_json_makes_an_import_stumble(tmp_path, tasks, parts):
     coco = dict(zip(["images", "annotations", "categories"], parts, strict=True))

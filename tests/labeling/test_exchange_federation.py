@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from cofal.config import load
 from cofal.federation.client_app import app
 from cofal.federation.embedded import prepare
 from cofal.federation.grid import InProcessGrid
@@ -16,7 +17,17 @@ from cofal.federation.site_settings import create_site, read_settings
 from cofal.labeling.exchange.transfer import export_questions, import_answers
 from cofal.labeling.oracle import truth_of
 from cofal.rundir import MAIN, RunDir
+from small_run import SMALL
 
+SMALLER = [
+    "data.limit=150",
+    "data.test_limit=40",
+    "pretrain.rounds=1",
+    "pretrain.probe_every=0",
+    "train.rounds=1",
+    'selection.methods=["maxherding"]',
+    'selection.coordination=["central"]',
+]
 SITES = ("site-0", "site-1", "site-2")
 
 
@@ -40,12 +51,8 @@ class Federation:
 @pytest.fixture(scope="module")
 def selected(tmp_path_factory, cache):
     """A federation after its first selection of 60 images."""
-    from cofal.config import load
-    from small_run import SMALL
-
     folder = tmp_path_factory.mktemp("federation")
-    config = load("digits", [*SMALL, "pretrain.rounds=1", "pretrain.probe_every=0", "train.rounds=2",
-                             'selection.methods=["maxherding"]', 'selection.coordination=["central"]'])  # fmt: skip
+    config = load("digits", [*SMALL, *SMALLER])
     run = RunDir(folder)
     run.open(config)
     prepare(config, run, cache)

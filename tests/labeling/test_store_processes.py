@@ -84,7 +84,7 @@ def test_what_was_told_survives_kill_9_in_the_middle_of_writes(tmp_path):
     LabelStore.open(tmp_path, CLASSES).ask("main", [f"x{number}" for number in range(600)])
     pause = random.Random(0)
     told = set()
-    for strike in range(6):
+    for strike in range(4):
         running = []
         for name in ("ann", "bob"):
             reader, writer = os.pipe()
@@ -105,7 +105,7 @@ def test_what_was_told_survives_kill_9_in_the_middle_of_writes(tmp_path):
         told |= set(lines.decode().split())
         store = check(tmp_path)
         assert told <= set(store.answers()), "an answer that the store had taken is gone"
-    assert len(told) >= 6
+    assert len(told) >= 4
 
 
 def inherited(store):
