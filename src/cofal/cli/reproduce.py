@@ -84,9 +84,9 @@ def reproduce_command(
     here = out / scale
     with progress(quiet=json_):
         if scale == "smoke":  # seconds: part of the command itself
-            from cofal.reproduce.training import train_encoders
+            from cofal.reproduce.training import train_encoders, trained_sets
 
-            train_encoders(folder, data, default_cache(), jobs, tell=_tell)
+            train_encoders(folder, data, default_cache(), jobs, trained_sets(names, scale, plan), tell=_tell)
         spaces = Spaces(plan, folder, data, default_cache(), here / "sets.json")
         found = make(names, Workshop(scale, spaces, Records(here / "records")), out, jobs, extra, _tell)
     if json_:

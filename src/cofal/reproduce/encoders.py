@@ -61,7 +61,7 @@ def encoder_jobs(scale: Scale, only: list[str] | None = None) -> list[EncoderJob
             raise UserError(f"no encoders are trained for {name!r} at this scale; choose one of {', '.join(trained)}")
     shared, own = [], []
     for name, plan in scale.sets.items():
-        if plan.kind != "trained" or (only and name not in only):
+        if name not in (trained if only is None else only):
             continue
         for entry in plan.shared:
             shared += [EncoderJob(name, entry.split, entry.alpha, seed) for seed in entry.seeds]

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +58,10 @@ def compute(shop: Workshop, cells: Sequence[Cell], jobs: int, tell: Callable[[st
     }
     shown = bar("cells", len(wanted), len(wanted) - len(missing))
     tasks = [{**common, "title": cell.title, "cell": cell.plain()} for cell in missing]
-    for finished in run_tasks(tasks, jobs):
-        if finished:
-            shown.advance(finished[0]["title"])
+    with closing(run_tasks(tasks, jobs)) as answers:
+        for finished in answers:
+            if finished:
+                shown.advance(finished[0]["title"])
 
 
 def own_selectors(names: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from cofal.errors import UserError
 from cofal.progress import Bar, bar
 from cofal.reproduce.encoders import EncoderFolder, EncoderJob, encoder_jobs, prepare_sites
+from cofal.reproduce.grid import load_experiment
 from cofal.reproduce.scales import Scale
 from cofal.reproduce.workers import run_tasks
 
@@ -35,15 +37,23 @@ def train_encoders(
             for job in missing
         ]  # fmt: skip
         shown = _Rounds(folder, missing, needed)
-        for finished in run_tasks(tasks, jobs, threads=max(1, (os.cpu_count() or 1) // jobs)):
-            shown.update()
-            if finished:
-                facts = finished[1]
-                tell(
-                    f"{finished[0]['title']}: {facts['images']} images, {facts['rounds']} rounds, "
-                    f"10-NN {facts['knn']:.3f}, {facts['seconds']:.0f} s"
-                )
+        with closing(run_tasks(tasks, jobs, threads=max(1, (os.cpu_count() or 1) // jobs))) as answers:
+            for finished in answers:
+                shown.update()
+                if finished:
+                    tell(_line(finished[0]["title"], finished[1]))
     return [folder.facts(job) for job in wanted]
+
+
+def trained_sets(names: Sequence[str], scale_name: str, scale: Scale) -> list[str]:
+    """The sets behind `names` whose encoders are trained here."""
+    cells = [cell for name in names for cell in load_experiment(name).cells(scale_name, scale)]
+    return [name for name in dict.fromkeys(cell.set for cell in cells) if scale.sets[name].kind == "trained"]
+
+
+def _line(title: str, facts: dict[str, Any]) -> str:
+    size = f"{facts['images']} images, {facts['rounds']} rounds"
+    return f"{title}: {size}, 10-NN {facts['knn']:.3f}, {facts['seconds']:.0f} s"
 
 
 def data_folder(scale: Scale, data: Path | None, sets: list[str]) -> Path:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -17,10 +17,10 @@ from cofal.errors import CofalError, EnvironmentFault, UserError
 
 def run_tasks(
     tasks: Sequence[dict[str, Any]], jobs: int, threads: int = 1, tick: float = 1.0
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]] | None]:
+) -> Generator[tuple[dict[str, Any], dict[str, Any]] | None]:
     """Yield (task, answer) as tasks finish, and None every `tick` seconds in which none does.
 
-    The first task that fails ends all of them. However the caller stops, the workers stop with it.
+    The first task that fails ends all of them. Closing the generator stops the workers.
     """
     waiting, workers = deque(tasks), []
     selector, busy = DefaultSelector(), {}
