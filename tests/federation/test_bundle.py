@@ -22,7 +22,7 @@ arrays = st.dictionaries(
 def test_what_was_bundled_arrives_as_it_was(given_arrays):
     content = m.pack(arrays=given_arrays, config={"a": 1}, metrics={"b": 2.0})
     travelling = bundle(content)
-    assert is_bundled(travelling) == (len(given_arrays) >= 3)
+    assert is_bundled(travelling) == (len(given_arrays) >= 2)
     assert len(travelling.array_records[m.ARRAYS]) == (1 if is_bundled(travelling) else len(given_arrays))
     arrived = unbundle(travelling)
     assert set(arrived) == set(content)

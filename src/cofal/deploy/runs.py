@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from cofal.deploy import flower
-from cofal.deploy.control_api import Away, Control
+from cofal.deploy.control_api import Away, Control, RunState
 from cofal.deploy.processes import plain_line
 from cofal.deploy.server_folder import ServerFolder
 from cofal.errors import CofalError, EnvironmentFault, UserError
 
-_FAILED = "ServerApp failed with exception: "
+_FAILED, _RAISED = "ServerApp failed with exception: ", "ServerApp raised an exception"
+_FLOWERS = re.compile(r"Start `flwr-serverapp`|Successfully installed")  # lines that say nothing to a person
+_OURS = re.compile(r"cofal\.errors\.(\w+): ")
+_KINDS: dict[str, type[CofalError]] = {kind.__name__: kind for kind in (UserError, EnvironmentFault)}
 _AWAY = 120.0  # seconds the SuperLink may be away while a run is followed: it is started again when it dies
 
 
@@ -60,13 +64,16 @@ def run_phase(
 def _follow(control: Control, run: int, phase: str, tell: Callable[[str], None]) -> None:
     """Until the run is over, whatever happens to the stream of its lines."""
     last, seen = 0.0, time.monotonic()
+    trace: list[str] = []  # what was told after the ServerApp raised
     while True:
         try:
             for told_at, text in control.lines(run, last):
                 last = told_at
-                for line in text.splitlines():
-                    if plain := plain_line(line):
-                        tell(plain)
+                for line in filter(None, map(plain_line, text.splitlines())):
+                    if trace or line == _RAISED:
+                        trace.append(line)
+                    elif not _FLOWERS.match(line):
+                        tell(line)
             state = control.state(run)
         except Away:
             if time.monotonic() - seen > _AWAY:
@@ -75,7 +82,18 @@ def _follow(control: Control, run: int, phase: str, tell: Callable[[str], None])
             continue
         seen = time.monotonic()
         if state.status == "finished":
-            if state.outcome == "completed":
-                return
-            raise CofalError(f"{phase}: {state.details.removeprefix(_FAILED) or f'it was {state.outcome}'}")
+            if state.outcome != "completed":
+                raise _failure(phase, state, trace, tell)
+            return
         time.sleep(0.2)
+
+
+def _failure(phase: str, state: RunState, trace: list[str], tell: Callable[[str], None]) -> CofalError:
+    """What the ServerApp raised, as it was; of an exception that is not ours, the whole trace is told."""
+    raised = [found[1] for line in trace if (found := _OURS.match(line))]
+    kind = _KINDS.get(raised[-1], CofalError) if raised else CofalError
+    if trace and not raised:
+        for line in trace:
+            tell(line)
+    reason = " ".join(state.details.removeprefix(_FAILED).split())
+    return kind(f"{phase}: {reason or f'it was {state.outcome}'}")

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from cofal.federation.messages import ARRAYS, read_array
 
 BUNDLE = "bundle"  # the record that says how to take a bundle apart, and the name of its one array
-_FEWEST = 3  # arrays that are worth it
+_FEWEST = 2  # arrays that are worth it
 
 
 def is_bundled(content: RecordDict) -> bool:
