@@ -22,7 +22,21 @@ app = typer.Typer(
 
 # Each module registers its commands on `app` when imported; it imports torch and the like inside its functions,
 # so that `cofal --help` answers at once.
-COMMANDS = ["run", "select", "model", "report", "bench", "privacy", "client", "label", "labels", "server", "phases", "reproduce"]
+COMMANDS = [
+    "run",
+    "select",
+    "advise",
+    "model",
+    "report",
+    "bench",
+    "privacy",
+    "client",
+    "label",
+    "labels",
+    "server",
+    "phases",
+    "reproduce",
+]
 
 _STOPPED = 130  # the shell's status for Ctrl-C
 

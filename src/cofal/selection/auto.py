@@ -20,7 +20,7 @@ from cofal.selection.overlap import Overlap, cell_counts, measure, number_of_cel
 from cofal.selection.pool import Budgets, Picked, Pool
 
 TOGETHER = 0.5  # clear overlap from which clients choose together
-PARTLY = 0.15  # clear overlap from which a client heeds what another has labelled
+PARTLY = 0.3  # clear overlap from which a client heeds what another has labelled
 SAMPLE = 20_000  # rows that stand for larger pools when overlap and blur are measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
 

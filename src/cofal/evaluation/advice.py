@@ -1,0 +1,165 @@
+"""What coordination is worth to clients who have not labelled anything yet: `cofal advise`, as numbers and in words.
+
+All of it rests on the numbers of each client's rows in common cells, and on the radius estimate; no label is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import UserError
+from cofal.evaluation.theory import best_coverage, expected_coverage, hit_probabilities, redundancy_gap
+from cofal.rng import generator
+from cofal.selection.auto import Decision, decide
+from cofal.selection.overlap import Z95, Overlap, cell_counts, mean_of_pairs, resampled
+from cofal.selection.pool import Budgets, Pool
+from cofal.selection.radius import estimate_radius
+from cofal.selection.worth import divide_by_worth
+
+METHOD = "maxherding"  # the best of the three selectors, or close to it, on every set tried (docs/auto.md)
+EVEN = 0.2  # mean clear overlap at which central and per-client coordination were equally good in the trials
+SPREAD = 0.15  # how far from there either could still win
+_RESAMPLES = 100
+_ROWS_PER_CELL = 4
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A number with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_list(self) -> list[float]:
+        return [round(self.value, 2), round(self.low, 2), round(self.high, 2)]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to tell the consortium."""
+
+    budgets: list[int]  # labels of each client
+    decision: Decision  # what `coordination="auto"` would do
+    cells: int  # in which redundancy is counted: as many as labels, where the clients have the rows
+    redundant: Forecast  # labels that would repeat another client's if all chose alone
+    saved: Forecast  # labels that choosing together saves
+    central_wins: float  # how likely central coordination gives the better model than per-client
+    radius: float  # ProbCover's, for these embeddings
+
+    @property
+    def overlap(self) -> Overlap:
+        return self.decision.overlap
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists."""
+        return {
+            "budgets": self.budgets,
+            **self.decision.as_dict(),
+            "cells": self.cells,
+            "redundant_labels": self.redundant.as_list(),
+            "saved_labels": self.saved.as_list(),
+            "central_wins": round(self.central_wins, 3),
+            "recommended": {"method": METHOD, "coordination": "auto", "delta": round(self.radius, 4)},
+        }
+
+    def in_words(self, names: Sequence[str]) -> list[str]:
+        """A few lines that need no knowledge of the method."""
+        low, high = self.overlap.interval
+        total = sum(self.budgets)
+        lines = [
+            f"How alike: {min(self.overlap.mean, 1):.0%} ({low:.0%} to {high:.0%}), where 100% means that the clients' "
+            "images could come from one source and 0% that they have nothing in common.",
+            f"If each client chooses alone, about {self.redundant.value:.0f} of {total} labels "
+            f"({self.redundant.low:.0f} to {self.redundant.high:.0f}) would repeat what another client labels.",
+        ]
+        likely = max(self.central_wins, 1 - self.central_wins)
+        sure = "almost certainly" if likely > 0.95 else "probably" if likely > 0.75 else "perhaps"
+        if self.decision.kind == "central":
+            lines.append(
+                f"Choose together: it saves about {self.saved.value:.0f} labels "
+                f"({self.saved.low:.0f} to {self.saved.high:.0f}) and {sure} gives the better model ({likely:.0%})."
+            )
+        elif self.decision.kind == "per-client":
+            lines.append(
+                "Let each client choose alone: what looks alike in their images is "
+                f"{sure} of different kinds ({likely:.0%}), and choosing together would neglect some of them."
+            )
+        else:
+            lines.append(
+                f"Coordinate in part: {self._groups(names)}"
+                f"{int(np.triu(self.decision.heeds).sum())} pairs of clients only avoid repeating each other. "
+                f"Of the two extremes, {'together' if self.central_wins > 0.5 else 'alone'} would {sure} do better "
+                f"({likely:.0%})."
+            )
+        lines.append(
+            f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
+            f"--method {METHOD} --coordination auto (with probcover instead, --delta {self.radius:.2f})."
+        )
+        if self.decision.certainty < 0.9:
+            lines.append(
+                f"The clients are near a border: in {self.decision.certainty:.0%} of samples drawn again from their "
+                "images the advice stays the same. More unlabelled images would settle it."
+            )
+        return lines
+
+    def _groups(self, names: Sequence[str]) -> str:
+        shared = [" and ".join(names[client] for client in group) for group in self.decision.groups if len(group) > 1]
+        return f"{'; '.join(shared)} choose together; " if shared else ""
+
+
+def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed: int = 0) -> Advice:
+    """Advice for clients with these (n_k, d) embeddings and `budgets`: one number per client, or one in all."""
+    pool = Pool(embeddings)
+    if pool.clients < 2:
+        raise UserError("advice on coordination needs at least two clients; give --client once for each")
+    if isinstance(budgets, int | np.integer):
+        budgets = divide_by_worth(int(budgets), pool, generator(seed, "worth"))
+    own = Budgets(budgets, pool).per_client.tolist()
+    decision = decide(pool, generator(seed, "auto"))
+    rng = generator(seed, "advice")
+    cells = max(1, min(sum(own), pool.n // _ROWS_PER_CELL))
+    counts = cell_counts(pool, cells, rng)
+    again = resampled(counts, _RESAMPLES, rng)
+    return Advice(
+        budgets=own,
+        decision=decision,
+        cells=cells,
+        redundant=_forecast(_redundant, counts, again, own),
+        saved=_forecast(_saved, counts, again, own),
+        central_wins=_central_wins(decision),
+        radius=estimate_radius(pool, generator(seed, "radius")),
+    )
+
+
+def _chances(counts: np.ndarray, budgets: Sequence[int]) -> np.ndarray:
+    """(clients, cells) how likely each client labels in each cell when all choose alone and none wastes a label."""
+    return np.stack([hit_probabilities(own, budget, "efficient") for own, budget in zip(counts, budgets)])
+
+
+def _redundant(counts: np.ndarray, budgets: Sequence[int]) -> float:
+    return redundancy_gap(_chances(counts, budgets))
+
+
+def _saved(counts: np.ndarray, budgets: Sequence[int]) -> float:
+    """Cells that the best choice together covers beyond those expected of clients who choose alone."""
+    return best_coverage(counts, budgets) - expected_coverage(_chances(counts, budgets))
+
+
+def _forecast(of: Any, counts: np.ndarray, again: np.ndarray, budgets: list[int]) -> Forecast:
+    value = float(of(counts, budgets))
+    error = float(np.std([of(each, budgets) for each in again]))
+    most = float(sum(budgets))
+    return Forecast(value, min(max(0.0, value - Z95 * error), most), min(value + Z95 * error, most))
+
+
+def _central_wins(decision: Decision) -> float:
+    """From the mean clear overlap, its uncertainty, and how the trials scattered around the point of equality."""
+    distance = float(mean_of_pairs(decision.clear)) - EVEN
+    scale = math.hypot(SPREAD, decision.overlap.error / (1 - decision.blur))
+    return 0.5 * (1 + math.erf(distance / (scale * math.sqrt(2))))

@@ -1,0 +1,95 @@
+"""`cofal advise`: its forecasts move as the theory says, and the command tells them to people and machines."""
+
+import json
+
+import numpy as np
+import pytest
+from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds
+from typer.testing import CliRunner
+
+from cofal.cli import app
+from cofal.errors import UserError
+from cofal.evaluation.advice import advise
+
+
+def test_alike_clients_would_waste_labels_and_unlike_ones_would_not():
+    rng = np.random.default_rng(0)
+    alike, unlike = advise(kinds(rng, ALIKE), [6, 6, 6]), advise(kinds(rng, UNLIKE), [6, 6, 6])
+    assert alike.redundant.value > 4
+    assert unlike.redundant.value < 1
+    assert alike.redundant.low <= alike.redundant.value <= alike.redundant.high
+    assert alike.saved.value > unlike.saved.value
+    assert alike.central_wins > 0.95
+    assert unlike.central_wins < 0.2
+    assert (alike.decision.kind, unlike.decision.kind) == ("central", "per-client")
+
+
+def test_one_total_budget_is_divided():
+    advice = advise(kinds(np.random.default_rng(1), TWO_AND_ONE), 18)
+    assert sum(advice.budgets) == 18
+    assert advice.decision.groups == [[0, 1], [2]]
+
+
+def test_one_client_needs_no_advice():
+    with pytest.raises(UserError, match="at least two clients"):
+        advise([np.random.default_rng(2).normal(size=(50, 4))], 5)
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for name, rows in zip("abc", kinds(np.random.default_rng(3), TWO_AND_ONE)):
+        paths += ["--client", str(tmp_path / f"{name}.npy")]
+        np.save(tmp_path / f"{name}.npy", rows)
+    return paths
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_command_tells_people_and_draws(files, tmp_path, ending):
+    figure = tmp_path / f"alike.{ending}"
+    result = CliRunner().invoke(app, ["advise", *files, "--budget", "18", "--figure", str(figure)])
+    assert result.exit_code == 0, result.output
+    assert "How alike" in result.output
+    assert "choose together" in result.output
+    assert "--coordination auto" in result.output
+    assert figure.read_bytes()[:4] in (b"\x89PNG", b"<?xm")
+    before = figure.read_bytes()
+    CliRunner().invoke(app, ["advise", *files, "--budget", "18", "--figure", str(figure)])
+    assert figure.read_bytes() == before
+
+
+def test_the_command_tells_machines(files):
+    result = CliRunner().invoke(app, ["advise", *files, "--budget", "6", "--budget", "6", "--budget", "6", "--json"])
+    told = json.loads(result.output)
+    assert told["budgets"] == [6, 6, 6]
+    assert told["groups"] == [[0, 1], [2]]
+    value, low, high = told["redundant_labels"]
+    assert 0 <= low <= value <= high <= 18
+    assert told["recommended"]["coordination"] == "auto"
+    assert len(told["overlap_matrix"]) == 3
+
+
+def test_mistakes_are_told_in_one_line(files, tmp_path):
+    for more, message in (
+        (["--budget", "18", "--figure", str(tmp_path / "alike.bmp")], "ending must be one of"),
+        (["--budget", "7"] * 2, "2 budgets were given for 3 clients"),
+        (["--budget", "9999"], "lower it"),
+    ):
+        result = CliRunner().invoke(app, ["advise", *files, *more])
+        assert isinstance(result.exception, UserError)
+        assert message in str(result.exception)
+        assert "\n" not in str(result.exception)
+
+
+def test_select_takes_auto_and_one_total(files, tmp_path):
+    out = tmp_path / "picks.csv"
+    result = CliRunner().invoke(
+        app, ["select", *files, "--total", "12", "--coordination", "auto", "--out", str(out), "--json"]
+    )
+    told = json.loads(result.output)
+    assert told["auto"]["decision"] == "mixed"
+    assert len(told["picks"]) == 12
+    shown = CliRunner().invoke(app, ["select", *files, "--total", "12", "--coordination", "auto", "--out", str(out)])
+    assert "overlap 0." in shown.output
+    refused = CliRunner().invoke(app, ["select", *files, "--out", str(out)])
+    assert "--budget for each client, or one --total" in str(refused.exception)
