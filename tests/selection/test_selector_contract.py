@@ -115,6 +115,14 @@ def test_lengthscale_divides_a_plain_distance():
     assert cofal.select([rows], [1], lengthscale=2.0).gains[0] == pytest.approx(1 + np.exp(-1))
 
 
+@pytest.mark.parametrize("method", ["probcover", "maxherding", "typiclust"])
+def test_a_sample_holds_enough_of_a_small_client_to_spend_its_budget(method):
+    rng = np.random.default_rng(4)
+    picks = cofal.select([rng.normal(size=(1500, 8)), rng.normal(size=(12, 8))], [5, 12], method, approx=200)
+    assert [len(part) for part in picks.indices] == [5, 12]
+    assert 0 <= picks.coverage_loss < 1
+
+
 def test_approximate_picks_lose_little_and_say_how_much():
     rng = np.random.default_rng(8)
     centers = rng.normal(size=(30, 8))

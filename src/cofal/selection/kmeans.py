@@ -24,7 +24,6 @@ TILE = 4096  # rows read at once
 SCORES = 2_000_000  # numbers in a tile of scores, rows x centres: few centres, long tiles
 LANES = 16  # centres are padded to a multiple of this, the width that a matrix product is made for: up to 1.4x faster
 SEED_ROWS, SEED_ROWS_PER_CLUSTER = 2048, 20  # k-means++ draws from a sample of the larger of the two
-APPROX_ROWS_PER_CLUSTER = 256  # in approximate mode the centres are fitted to a sample of this many rows per cluster
 GATHERING = 40  # picking a row out of a tile costs about as much as comparing it with this many centres
 SETTLED = 5e-3  # the iterations end when no larger share of the rows changes cluster; costs 0.1 % of the inertia
 _FAR = 1e30  # the score of a centre that is only padding
@@ -45,14 +44,11 @@ class Clustering:
         return np.bincount(self.labels, minlength=len(self.centers))
 
 
-def kmeans(
-    pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100, approx: bool = False
-) -> Clustering:
+def kmeans(pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100) -> Clustering:
     """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
 
     Stops when at most 5 rows in a thousand change cluster, or after `max_iterations`; every row is then in the
-    cluster of its nearest centre. With `approx` the centres are fitted to a sample of the rows, and every row joins its
-    nearest centre at the end.
+    cluster of its nearest centre.
     """
     if not 1 <= k <= pool.n:
         raise UserError(f"cannot form {k} clusters of {pool.n} samples; ask for 1 to {pool.n} clusters")
@@ -60,10 +56,6 @@ def kmeans(
     order = np.argsort(content_hash(pool, rng), kind="stable")
     seeds = pool.rows(order[: max(SEED_ROWS, SEED_ROWS_PER_CLUSTER * k)])
     centers = _plus_plus(seeds.cpu().numpy(), k, rng)
-    sample = APPROX_ROWS_PER_CLUSTER * k
-    if approx and sample < pool.n:
-        centers = _lloyd(pool.subset(np.sort(order[:sample])), centers, max_iterations).centers
-        return _lloyd(pool, centers, 1)
     return _lloyd(pool, centers, max_iterations)
 
 

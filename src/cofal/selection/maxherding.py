@@ -14,8 +14,6 @@ from cofal.selection.coverage import MEMORY_LIMIT
 from cofal.selection.kernels import make_kernel
 from cofal.selection.pool import Budgets, Picked, Pool
 
-SAMPLE = 131_072  # rows that stand for larger pools in approximate mode
-
 
 def maxherding(
     pool: Pool,
@@ -36,4 +34,4 @@ def maxherding(
     """
     if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
         raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
-    return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx, SAMPLE)
+    return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx)

@@ -13,8 +13,6 @@ from cofal.selection.kernels import TopHat
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.radius import estimate_radius
 
-SAMPLE = 131_072  # candidates in approximate mode
-
 
 def probcover(
     pool: Pool,
@@ -40,7 +38,7 @@ def probcover(
         raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
     elif correct_radius and kept_cosine != 1:
         delta = noised_radius(delta, kept_cosine)
-    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx, SAMPLE)
+    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx)
 
 
 def noised_radius(delta: float, kept_cosine: float) -> float:

@@ -6,20 +6,19 @@ import numba
 import numpy as np
 import torch
 
-from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.approx import coverage_loss, sample_size, sampled
+from cofal.selection.kernels import make_kernel
+from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Budgets, Picked, Pool
 
 MAX_CLUSTERS = 500
 SMALL_CLUSTER = 5  # clusters of at most this many points come last
 NEIGHBORS = 20
 TIE = 1e-12  # mean squared distances closer than this are equal
-APPROX_CLUSTER_ROWS = 4096  # in approximate mode typicality is measured within a sample of this many rows of a cluster
-CHECK_ROWS = 50_000  # rows on which an approximation is measured
-_UNMEASURED = 5.0  # above any mean squared distance between unit rows
 _ROWS, _COLUMNS = 1024, 8192  # a tile of distances within a cluster, float64: 64 MiB
 
 
-def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool = False) -> Picked:
+def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool | int = False) -> Picked:
     """Rows in the order picked.
 
     The pooled rows, labelled ones included, form min(labelled + budget, 500) k-means clusters. Each pick goes to the
@@ -28,22 +27,27 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     1 / (mean squared distance to its min(20, half the cluster) nearest neighbours in the cluster). A cluster without a
     feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
 
-    With `approx` the k-means centres come from a sample, and typicality in a large cluster is measured in a sample of
-    it; rows outside that sample are picked only when it has run out. Its loss is measured against
-    the exact picks from a check sample: the mean over that sample of exp(-squared distance to the nearest pick).
+    With `approx` (True, or a number of rows) the picks are the exact ones of a sample of that many rows. What is lost
+    is measured by the mean over other rows of exp(-squared distance to the nearest pick).
     """
+    size = sample_size(approx)
+    if size and size < pool.n:
+        rows = sampled(pool, budgets, size, rng)
+        picks = rows[typiclust(pool.subset(rows), budgets, rng).rows]
+        kernel = make_kernel("gaussian", pool.d, 1.0)
+        loss = coverage_loss(pool, budgets, picks, kernel, rng, lambda part, each: typiclust(part, each, rng))
+        return Picked(picks, coverage_loss=loss)
     picks = np.empty(budgets.total, np.int64)
     if budgets.total == 0:
-        return Picked(picks)
+        return Picked(picks, coverage_loss=0.0 if size else None)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = pool.in_memory()
-    labels = kmeans(unit, k, rng, approx=approx).labels
-    priority = content_hash(unit, rng) if approx else None
+    labels = kmeans(unit, k, rng).labels
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
     ranked = []  # of each cluster, its rows from the most typical down
     for rows in members:
-        spread[rows] = _spread(unit, rows, priority)
+        spread[rows] = _spread(unit, rows)
         ranked.append(rows[_order_with_ties(spread[rows])])
 
     sizes = np.array([len(rows) for rows in members])
@@ -73,24 +77,7 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
         taken[row] = True
         left[pool.owner[row]] -= 1
         turn[labels[row]] += 2**40
-    return Picked(picks, coverage_loss=_loss(pool, budgets, picks, rng) if approx else None)
-
-
-def _loss(pool: Pool, budgets: Budgets, picks: np.ndarray, rng: np.random.Generator) -> float:
-    """1 - coverage of `picks` / coverage of exact picks, on a check sample that those exact picks are made from."""
-    check = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:CHECK_ROWS]))
-    free = np.bincount(check.owner[~check.labeled], minlength=check.clients)
-    rival = typiclust(check, Budgets(np.minimum(budgets.per_client, free).tolist(), check), rng)
-    return max(0.0, 1 - _coverage(check, pool.rows(picks)) / _coverage(check, check.rows(rival.rows)))
-
-
-def _coverage(pool: Pool, picks: torch.Tensor) -> float:
-    """Mean over the rows of exp(-squared distance) to the nearest of `picks` (b, d)."""
-    total = 0.0
-    for start in range(0, pool.n, _ROWS):
-        cosines = pool.tile(start, min(start + _ROWS, pool.n)) @ picks.T
-        total += float(torch.exp(2 * cosines.max(1).values - 2).sum(dtype=torch.float64))
-    return total / pool.n
+    return Picked(picks, coverage_loss=0.0 if size else None)
 
 
 def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -101,17 +88,10 @@ def _order_with_ties(values: np.ndarray, rows: np.ndarray | None = None) -> np.n
     return np.lexsort((np.arange(len(values)) if rows is None else rows, rank))
 
 
-def _spread(unit: Pool, rows: np.ndarray, priority: np.ndarray | None) -> np.ndarray:
+def _spread(unit: Pool, rows: np.ndarray) -> np.ndarray:
     """(len(rows),) float64 mean squared distance of each row of a cluster to its nearest neighbours in it."""
     neighbors = min(NEIGHBORS, len(rows) // 2)
-    if neighbors == 0:
-        return np.zeros(len(rows))
-    if priority is None or len(rows) <= APPROX_CLUSTER_ROWS:
-        return _neighbor_distances(unit, rows, neighbors)
-    spread = np.full(len(rows), _UNMEASURED)
-    sample = np.sort(np.argsort(priority[rows], kind="stable")[:APPROX_CLUSTER_ROWS])
-    spread[sample] = _neighbor_distances(unit, rows[sample], neighbors)
-    return spread
+    return _neighbor_distances(unit, rows, neighbors) if neighbors else np.zeros(len(rows))
 
 
 def _neighbor_distances(unit: Pool, rows: np.ndarray, neighbors: int) -> np.ndarray:
