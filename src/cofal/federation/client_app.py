@@ -34,6 +34,8 @@ from cofal.selection import select
 
 app = GatedApp()
 
+_MOST_EPOCHS = 1000  # of one round: more would hold the site's machine for a server's mistake
+
 
 @app.answers(m.DESCRIBE, sends=Kind.DESCRIPTION)
 def describe(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
@@ -196,14 +198,14 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordD
     job, track = str(config["job"]), str(config["track"])
     model = models.rebuild(json.loads(str(config["model"])), arrays)
     options: dict[str, Any] = {
-        "epochs": int(config["local-epochs"]),
-        "batch_size": int(config["batch-size"]),
-        "lr": float(config["lr"]),
+        "epochs": config.count("local-epochs", _MOST_EPOCHS),
+        "batch_size": max(config.count("batch-size"), 1),
+        "lr": config.number("lr"),
         "optimizer": str(config["optimizer"]),
-        "momentum": float(config["momentum"]),
-        "weight_decay": float(config["weight-decay"]),
-        "proximal_mu": float(config.get("proximal-mu", 0.0)),
-        "generator": torch_generator(int(config["seed"]), job, track, site.name, int(config["server-round"])),
+        "momentum": config.number("momentum"),
+        "weight_decay": config.number("weight-decay"),
+        "proximal_mu": config.number("proximal-mu") if "proximal-mu" in config else 0.0,
+        "generator": torch_generator(config.count("seed"), job, track, site.name, config.count("server-round")),
     }
     _, size, _, channels = site.train.images.shape
     if job == "encoder":
@@ -213,7 +215,7 @@ def train(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordD
             model,
             site.train.images,
             views=views,
-            temperature=float(config["temperature"]),
+            temperature=config.number("temperature"),
             device=site.settings.device,
             **options,
         )

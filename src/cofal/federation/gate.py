@@ -38,11 +38,11 @@ class Request(dict[str, Any]):
             raise UserError(f"the request has {key} = {str(value)[:_LONGEST]!r}; send a finite number")
         return float(value)
 
-    def count(self, key: str) -> int:
+    def count(self, key: str, most: int = 2**63) -> int:
         """A whole number, zero or more."""
         value = self[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UserError(f"the request has {key} = {str(value)[:_LONGEST]!r}; send a whole number")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise UserError(f"the request has {key} = {str(value)[:_LONGEST]!r}; send a whole number from 0 to {most}")
         return value
 
 

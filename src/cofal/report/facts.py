@@ -107,6 +107,13 @@ class Facts:
     def random(self) -> Curve | None:
         return next((curve for (method, _), curve in self.curves.items() if method == "random"), None)
 
+    def track(self, method: str, coordination: str) -> str:
+        """The name under which the run keeps such a curve's picks; a deployment has one track, whatever its methods."""
+        for cell in self.results:
+            if (cell["method"], cell["coordination"]) == (method, coordination) and "track" in cell:
+                return str(cell["track"])
+        return f"{method}-{coordination}"
+
     @cached_property
     def picks(self) -> dict[tuple[str, str], list[Pick]]:
         """(method, coordination) -> all picks by rank; a track whose file is missing is left out.
@@ -115,7 +122,7 @@ class Facts:
         """
         found = {}
         for method, coordination in self.curves:
-            track = f"{method}-{coordination}"
+            track = self.track(method, coordination)
             if not self.run.picks(track).exists():
                 continue
             listed = [pick for step in read_json(self.run.picks(track))["steps"] for pick in step["picks"]]
@@ -136,7 +143,7 @@ class Facts:
     @cached_property
     def selection_seconds(self) -> float:
         """Time spent choosing, over all tracks."""
-        files = [self.run.picks(f"{method}-{coordination}") for method, coordination in self.curves]
+        files = [self.run.picks(self.track(method, coordination)) for method, coordination in self.curves]
         return sum(step.get("seconds", 0.0) for file in files if file.exists() for step in read_json(file)["steps"])
 
     @cached_property

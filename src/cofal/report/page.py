@@ -12,6 +12,7 @@ from cofal.report.egress import egress
 from cofal.report.embedding_map import embedding_map
 from cofal.report.facts import TITLES, VEILED, Facts, title
 from cofal.report.finding import find
+from cofal.report.labelling import labelling
 from cofal.report.pictures import gallery
 from cofal.report.redundancy import Redundancy
 from cofal.rundir import RunDir
@@ -50,6 +51,7 @@ def render(facts: Facts) -> str:
         chosen=finding.method,
         accuracy=sections.accuracy(facts),
         veiled=any(kind == VEILED for _, kind in facts.curves),
+        labelling=labelling(facts),
         coordination=sections.coordination(facts),
         map=sections.embedding_map(facts, places, repeated) if places and facts.picks else None,
         redundancy=sections.redundancy(facts, repeated) if repeated else None,
