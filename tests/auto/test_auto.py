@@ -146,3 +146,40 @@ def test_one_total_is_divided_among_the_clients():
         cofal.select(embeddings, 721)
     with pytest.raises(UserError, match="True"):
         cofal.select(embeddings, True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_from_aggregates_alike_clients_choose_as_under_aggregate_coordination(method):
+    embeddings = kinds(np.random.default_rng(8), ALIKE)
+    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", sharing="aggregates", **METHODS[method])
+    veiled = cofal.select(embeddings, [3, 4, 5], method, "aggregate", **METHODS[method])
+    assert picks.decision.kind == "central"
+    assert picks.order == veiled.order
+    assert veiled.rounds < picks.rounds <= veiled.rounds + 7
+    assert picks.bytes_up > veiled.bytes_up
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_from_aggregates_unlike_clients_choose_alone(method):
+    embeddings = kinds(np.random.default_rng(9), UNLIKE)
+    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", sharing="aggregates", **METHODS[method])
+    assert picks.decision.kind == "per-client"
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "per-client", **METHODS[method]).order
+
+
+def test_from_aggregates_groups_are_found_too_and_small_counts_stay_silent():
+    embeddings = kinds(np.random.default_rng(10), TWO_AND_ONE)
+    picks = cofal.select(embeddings, [4, 4, 4], coordination="auto", sharing="aggregates", min_region=7)
+    assert picks.decision.groups == [[0, 1], [2]]
+    assert not picks.decision.heeds.any()
+    counts = picks.decision.overlap.counts
+    assert counts[counts > 0].min() >= 7
+    assert [len(rows) for rows in picks.indices] == [4, 4, 4]
+
+
+def test_mistakes_of_sharing_are_told():
+    embeddings = kinds(np.random.default_rng(11), ALIKE)
+    with pytest.raises(UserError, match="did you mean 'aggregates'"):
+        cofal.select(embeddings, [1, 1, 1], coordination="auto", sharing="agregates")
+    with pytest.raises(UserError, match="needs sharing = 'embeddings'"):
+        cofal.select(embeddings, [1, 1, 1], coordination="auto", sharing="aggregates", epsilon=0.2)

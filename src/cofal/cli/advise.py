@@ -54,7 +54,7 @@ def advise_command(
             json.dumps({"clients": files, **advice.as_dict(), "figure": None if figure is None else str(figure)})
         )
         return
-    for line in advice.in_words([str(path) for path in client]):
+    for line in advice.in_words([path.stem for path in client]):
         typer.echo(line)
     if figure is not None:
         typer.echo(f"How alike each two clients are: {figure}")

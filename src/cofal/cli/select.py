@@ -37,6 +37,9 @@ def select_command(
             "per-client: each alone; auto: measured, then decided."
         ),
     ] = "central",
+    sharing: Annotated[
+        str, typer.Option(help="What clients show under auto: embeddings or aggregates.")
+    ] = "embeddings",
     labeled: Annotated[
         list[Path] | None,
         typer.Option(help="Positions already labelled, one a line, in the order of --client. Repeat."),
@@ -96,6 +99,7 @@ def select_command(
         seed=seed,
         epsilon=epsilon,
         mechanism=mechanism,
+        sharing=sharing,
         device=device,
         **params,
     )

@@ -13,8 +13,11 @@ import numpy as np
 from cofal.errors import UserError
 from cofal.privacy.perturbation import kept_cosine, perturb
 from cofal.rng import generator
-from cofal.selection.aggregate.select import aggregate, aggregate_method
+from cofal.selection.aggregate.exchange import Method
+from cofal.selection.aggregate.exchange import run as converse
+from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
 from cofal.selection.auto import choose_by, decide
+from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
@@ -31,6 +34,7 @@ SELECTORS: dict[str, Selector] = {
     "random": random,
 }
 COORDINATIONS = ("central", "per-client", "aggregate", "auto")
+SHARINGS = ("embeddings", "aggregates")
 
 
 def select(
@@ -44,6 +48,7 @@ def select(
     *,
     mechanism: str = "tangent",
     already_noised: bool = False,
+    sharing: str = "embeddings",
     device: str = "cpu",
     **params: Any,
 ) -> Selection:
@@ -56,8 +61,8 @@ def select(
     lets each choose alone, auto measures how alike the clients are and decides (docs/auto.md). labeled: positions
     already labelled, one list per client. epsilon: expected displacement of noise put on every embedding before a
     central or auto selection; mechanism: which noise, tangent or vmf (docs/privacy.md). already_noised: the embeddings
-    carry that noise and none is added, as at a server that was sent them. params: the method's own, such as delta=0.75
-    or "auto", lengthscale=1.0, approx=True.
+    carry that noise and none is added, as at a server that was sent them. sharing: what clients show under auto,
+    embeddings or aggregates. params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
     """
     if coordination not in COORDINATIONS:
         raise UserError(_unknown("coordination", coordination, COORDINATIONS))
@@ -66,11 +71,18 @@ def select(
             f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "
             f"with {coordination!r} no embedding leaves a client"
         )
+    if sharing not in SHARINGS:
+        raise UserError(_unknown("sharing", sharing, SHARINGS))
+    veiled = coordination == "auto" and sharing == "aggregates"
+    if epsilon and veiled:
+        raise UserError(f"epsilon = {epsilon} needs sharing = 'embeddings': with {sharing!r} none leaves a client")
     selector = _selector(method)
-    halves = aggregate_method(method) if coordination == "aggregate" else None
+    halves = aggregate_method(method) if coordination == "aggregate" or veiled else None
     _check_params(method, halves.coordinate if halves else selector, params)
     pool = Pool(embeddings, labeled, device=device)
     checked = Budgets(_per_client(budgets, pool, seed), pool)
+    if halves and veiled:
+        return _auto_from_aggregates(halves, selector, pool, checked, seed, params)
     if halves:
         indices, order, cost = aggregate(halves, pool, checked, seed, params)
         return Selection(indices, order, rounds=cost.rounds, bytes_up=sum(cost.up))
@@ -107,6 +119,29 @@ def _run(selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: di
 def _one_client(selector: Selector, pool: Pool, client: int, budget: int, seed: int, params: dict[str, Any]) -> Picked:
     alone = pool.client(client)
     return _run(selector, alone, Budgets([budget], alone), seed, params)
+
+
+def _auto_from_aggregates(
+    method: Method, selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]
+) -> Selection:
+    """Groups that choose together do so by the aggregate selector; whoever is alone runs the selector on its rows."""
+    silence = {"min_region": params["min_region"]} if "min_region" in params else {}
+    members, holders = consortium_of(pool, budgets)
+    decision, cost = converse(likeness(members, generator(seed, "auto"), **silence), holders, answer_likeness)
+    rounds, sent = cost.rounds, sum(cost.up)
+    known = inspect.signature(selector).parameters
+    alone = {name: value for name, value in params.items() if name in known}
+
+    def choose(part: Pool, own: Budgets) -> Picked:
+        nonlocal rounds, sent
+        if np.count_nonzero(np.diff(part.offsets)) < 2:
+            return _run(selector, part, own, seed, alone)
+        _, order, cost = aggregate(method, part, own, seed, params)
+        rounds, sent = rounds + cost.rounds, sent + sum(cost.up)
+        return Picked(np.array([part.offsets[client] + row for client, row in order], dtype=np.int64))
+
+    picked = choose_by(decision, pool, budgets, choose)
+    return replace(_selection(pool, picked), rounds=rounds, bytes_up=sent, decision=decision)
 
 
 def _selection(pool: Pool, picked: Picked) -> Selection:

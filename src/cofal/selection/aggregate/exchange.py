@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+Result = TypeVar("Result")  # what a coordinator returns at its end
 COARSE = 0.05  # step of the distances and cosines that clients tell of single samples
 LIMIT = 2**31  # totals of summed answers stay below this in absolute value, so that four bytes carry a number
 
@@ -113,9 +114,9 @@ class Exchanged:
 
 
 def run(
-    coordinator: Coordinator, holders: Sequence[Holder], answer: Callable[..., Arrays]
-) -> tuple[list[int], Exchanged]:
-    """Drive a coordinator with holders in this process; returns the client of each pick and what was exchanged."""
+    coordinator: Generator[Question, Any, Result], holders: Sequence[Holder], answer: Callable[..., Arrays]
+) -> tuple[Result, Exchanged]:
+    """Drive a coordinator with holders in this process; returns what it returns, and what was exchanged."""
     cost = Exchanged(up=[0] * len(holders), down=[0] * len(holders))
     sent: Any = None
     while True:

@@ -25,10 +25,8 @@ def aggregate_method(name: object) -> Method:
     return method
 
 
-def aggregate(
-    method: Method, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]
-) -> tuple[list[np.ndarray], list[tuple[int, int]], Exchanged]:
-    """Each client's positions in the order picked, the order over all clients, and what was exchanged for it."""
+def consortium_of(pool: Pool, budgets: Budgets) -> tuple[Consortium, list[Holder]]:
+    """The clients of a pool as both sides of an exchange: what the coordinator knows, and the holders."""
     spans = list(zip(pool.offsets[:-1].tolist(), pool.offsets[1:].tolist()))
     holders = [Holder(pool.tile(a, b).cpu().numpy(), pool.labeled[a:b]) for a, b in spans]
     members = Consortium(
@@ -37,6 +35,14 @@ def aggregate(
         budgets=budgets.per_client.tolist(),
         dimensions=pool.d,
     )
+    return members, holders
+
+
+def aggregate(
+    method: Method, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]
+) -> tuple[list[np.ndarray], list[tuple[int, int]], Exchanged]:
+    """Each client's positions in the order picked, the order over all clients, and what was exchanged for it."""
+    members, holders = consortium_of(pool, budgets)
     if budgets.total == 0:
         return [np.empty(0, dtype=np.int64) for _ in holders], [], Exchanged()
     clients, cost = run(method.coordinate(members, generator(seed, "select"), **params), holders, method.answer)
