@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import ipaddress
 import re
 import ssl
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from page_site import make_site
+from PIL import Image
 from starlette.testclient import TestClient
 
 from cofal.errors import UserError
@@ -109,6 +111,7 @@ def test_nothing_is_told_without_a_session(page):
     key = first_key(browser_of(page))
     for path in (
         f"/image/{key}.png",
+        f"/full/{key}.png",
         "/api/session",
         "/api/next",
         f"/api/item/{key}",
@@ -173,6 +176,29 @@ def test_ids_and_paths_are_no_keys(page, path):
     client = browser_of(page)
     assert client.get(f"/image/{path}.png").status_code in (404, 409)
     assert client.get(f"/api/item/{path}").status_code in (404, 409)
+
+
+def test_originals_are_shown_in_full_size_and_nothing_beside_them(tmp_path):
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    ids = ["a.png", "../secret.png", str(tmp_path / "secret.png"), "gone.png", "broken.png", "x" * 300, "nul\0.png"]
+    make_site(tmp_path / "north", ids=ids, asked=ids)
+    Image.new("RGB", (90, 60), "red").save(scans / "a.png")
+    Image.new("RGB", (70, 70), "blue").save(tmp_path / "secret.png")
+    (scans / "broken.png").write_bytes(b"no image")
+    page = Page(tmp_path / "north", originals=scans)
+    client = browser_of(page)
+
+    def size(route, sample):
+        content = client.get(f"/{route}/{page.desk.pictures.key(sample)}.png").content
+        return Image.open(io.BytesIO(content)).size
+
+    assert size("full", "a.png") == (90, 60)
+    assert size("image", "a.png") == (8, 8)
+    for sample in ids[1:]:
+        assert size("full", sample) == (8, 8), sample
+    with pytest.raises(UserError, match="--images"):
+        Page(tmp_path / "north", originals=tmp_path / "nowhere")
 
 
 # --- what every answer bears

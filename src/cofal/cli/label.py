@@ -29,15 +29,19 @@ def label_command(
             help="Share of the images to ask of two annotators, 0 to 1; kept from then on.", show_default=False
         ),
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the original images, to show them in full size.", show_default=False),
+    ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
     """Serve the page on which people label the images asked of a site. Ctrl-C ends it; every answer is on the disk.
 
-    Example: cofal client label sites/north --overlap 0.1
+    Example: cofal client label sites/north --images scans --overlap 0.1
     """
     from cofal.labeling.web.serve import Page
 
-    page = Page(folder, host=host, port=port, certificate=cert, private_key=key, overlap=overlap)
+    page = Page(folder, host=host, port=port, certificate=cert, private_key=key, overlap=overlap, originals=images)
     print(f"Label at {page.url}", flush=True)
     if open_:
         import webbrowser

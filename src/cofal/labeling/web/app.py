@@ -110,6 +110,10 @@ def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: in
     def image(key: str, _: Looking) -> Response:
         return Response(desk.pictures.png(key), media_type="image/png")
 
+    @app.get("/full/{key}.png")
+    def full_image(key: str, _: Looking) -> Response:
+        return Response(desk.pictures.full_png(key), media_type="image/png")
+
     # --- coming and going
 
     @app.get("/api/door")

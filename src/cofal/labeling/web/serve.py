@@ -36,8 +36,14 @@ class Page:
         certificate: Path | None = None,
         private_key: Path | None = None,
         overlap: float | None = None,
+        originals: Path | None = None,
     ):
-        """overlap: share of the images to ask of two annotators; None leaves it as it was."""
+        """overlap: share of the images to ask of two annotators; None leaves it as it was.
+
+        originals: folder of the files that the site was made from, to show them in full size.
+        """
+        if originals is not None and not originals.is_dir():
+            raise UserError(f"--images {originals} is no folder; give the one that cofal client init was given")
         if (certificate is None) != (private_key is None):
             raise UserError("TLS needs both --cert and --key; give the missing one")
         annotators = Annotators(folder)
@@ -57,7 +63,9 @@ class Page:
             store.set_overlap(overlap)
         known = frozenset(site.settings.known_labels)
         sessions = Sessions(folder, annotators, getpass.getuser())
-        pictures = Pictures(site.train, sessions.image_key, lambda sample: sample in known or _was_asked(store, sample))
+        pictures = Pictures(
+            site.train, sessions.image_key, lambda sample: sample in known or _was_asked(store, sample), originals
+        )
         desk = Desk(site, store, pictures)
         names = set(_LOOPBACK_NAMES) if _is_loopback(host) else set()
         names |= _names_in(certificate) if certificate else set()

@@ -22,7 +22,7 @@ function buttons(place, classes, choose) {
   const keys = keysFor(classes);
   const all = classes.map((name, at) =>
     make("button", { type: "button", class: "class", "aria-keyshortcuts": keys[at], "aria-pressed": "false", onclick: () => choose(name) },
-      make("kbd", { "aria-hidden": "true" }, keys[at]), given(name, "span", { class: "name" })));
+      keys[at] === name ? null : make("kbd", { "aria-hidden": "true" }, keys[at]), given(name, "span", { class: "name" })));
   const longest = Math.max(...classes.map((name) => name.length));
   const group = make("div", { class: `classes ${longest <= 2 ? "tiny" : longest <= 8 ? "short" : ""}`, role: "group", "aria-labelledby": "question" }, ...all);
   place.replaceChildren(group);

@@ -4,15 +4,16 @@ import { make } from "./dom.js";
 
 const KEPT = 40;
 const SMALL = 160; // pixels: below this, each pixel is shown as a square
-const LARGEST = 40; // times: a digit of 8 x 8 pixels larger than that is only squares
+const LARGEST = 56; // times: a digit of 8 x 8 pixels larger than that is only squares
 const ready = new Map(); // key -> promise of a decoded <img>
 
+/** Where the small picture is, as the grid and the neighbours show it. */
 export const address = (key) => `/image/${key}.png`;
 
-/** The decoded <img> of a picture; asked for twice, it is fetched once. */
+/** The decoded <img> of a picture in full size; asked for twice, it is fetched once. */
 export function load(key) {
   if (!ready.has(key)) {
-    const image = make("img", { src: address(key), decoding: "async", draggable: "false" });
+    const image = make("img", { src: `/full/${key}.png`, decoding: "async", draggable: "false" });
     ready.set(key, image.decode().then(() => image, (error) => { ready.delete(key); throw error; }));
     if (ready.size > KEPT) ready.delete(ready.keys().next().value);
   }
