@@ -29,6 +29,7 @@ OPTIONS = [
 
 
 @pytest.mark.deploy
+@pytest.mark.timeout(900)
 def test_the_digits_pipeline_gives_the_same_embedded_and_deployed(tmp_path, cache, make_federation):
     config = load("digits", OPTIONS)
     embedded = run_embedded(config, tmp_path / "embedded", cache)

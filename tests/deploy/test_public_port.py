@@ -252,3 +252,17 @@ def test_plain_http_gets_no_answer(folder):
     content, seen = talk(folder, conversation)
     assert b"HTTP" not in content
     assert not seen
+
+
+def test_a_site_cannot_answer_in_the_name_of_another(folder, key):
+    from cofal.deploy.flwr_private import Node, PushMessagesRequest
+
+    def pushed(source: int) -> bytes:
+        made = PushMessagesRequest(node=Node(node_id=7))
+        made.messages_list.add().metadata.src_node_id = source
+        return request(signed(key), made.SerializeToString(), path="/v1/fleet/push-messages")
+
+    too_long = pushed(7).replace(b"content-length: ", b"content-length: 9999999")
+    answers, seen = ask(folder, pushed(7), pushed(8), pushed(7).replace(b"\x08\x07", b"\xff\xff"), too_long)
+    assert [status for status, _ in answers] == [200, 403, 403, 413]
+    assert len(seen) == 1

@@ -19,12 +19,15 @@ from pathlib import Path
 
 import h11
 
+from cofal.deploy import fleet_api
 from cofal.deploy.admission import Admission, Refused
 from cofal.deploy.server_folder import ServerFolder, ServerSettings
 
 log = logging.getLogger("cofal")
 
 _FLEET = re.compile(rb"/v1/fleet/[a-z]+(-[a-z]+)*")
+_ANSWERS = b"/v1/fleet/push-messages"  # envelopes of answers, without their content
+_ENVELOPE = 8 << 20  # bytes of such a request, which is read before it is passed on
 _HEAD = 16 << 10  # bytes of a request's head
 _PIECE = 256 << 10  # bytes relayed at a time
 _IDLE = 75.0  # seconds a connection may wait between two requests
@@ -99,6 +102,8 @@ class PublicPort:
             log.warning("connection from %s cut off: too slow", peer)
         except (OSError, EOFError, asyncio.LimitOverrunError, h11.ProtocolError, asyncio.CancelledError):
             pass  # the other side is gone, or speaks no HTTP
+        except Exception:
+            log.exception("a request from %s failed", peer)
         finally:
             self._open.discard(task)
             for each in filter(None, (writer, upstream.writer if upstream else None)):
@@ -116,11 +121,18 @@ class PublicPort:
         request, length = self._admit(head)
         if upstream is None or time.monotonic() - upstream.used > _STALE or upstream.reader.at_eof():
             upstream = await self._connect(upstream)
+        body = b""
+        if request.target == _ANSWERS:
+            async with asyncio.timeout(patience):
+                body = await reader.readexactly(length)
+            if not fleet_api.speaks_for_itself(body):
+                raise _Reject(403, "a site answers for itself alone")
         headers = [(name, value) for name, value in request.headers if name not in _OWN]
         upstream.writer.write(_head(b"POST " + request.target + b" HTTP/1.1\r\nhost: localhost", length, headers))
+        upstream.writer.write(body)
         slowest = patience + length / (self._settings.min_rate_kb << 10)
         async with asyncio.timeout(slowest):
-            await self._relay(reader, upstream.writer, length)
+            await self._relay(reader, upstream.writer, length - len(body))
         try:
             async with asyncio.timeout(_ANSWER):
                 answer = await upstream.reader.readuntil(b"\r\n\r\n")
@@ -163,8 +175,9 @@ class PublicPort:
         length = _length(request.headers)
         if length is None:
             raise _Reject(411, "a request must state its length")
-        if length > self._settings.max_body_mb << 20:
-            raise _Reject(413, f"a request may have {self._settings.max_body_mb} MB")
+        most = _ENVELOPE if request.target == _ANSWERS else self._settings.max_body_mb << 20
+        if length > most:
+            raise _Reject(413, f"a request may have {most >> 20} MB")
         plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         try:
             self._admission.check(plain)
