@@ -48,14 +48,16 @@ def unbundle(content: RecordDict) -> RecordDict:
     """The content as it was before `bundle`; ValueError if the parts do not make up the whole."""
     if not is_bundled(content):
         return content
-    joined = memoryview(read_array(content.array_records[ARRAYS][BUNDLE]))
+    joined = read_array(content.array_records[ARRAYS][BUNDLE])
+    if joined.dtype != np.uint8 or joined.ndim != 1:
+        raise ValueError("a bundle is no row of bytes")
     layout = json.loads(str(content.config_records[BUNDLE]["layout"]))
     arrays: dict[str, Array] = {}
     start = 0
     for name, kind, shape, form, size in _checked(layout):
         if start + size > len(joined):
             break
-        arrays[name] = Array(kind, tuple(shape), form, bytes(joined[start : start + size]))
+        arrays[name] = Array(kind, tuple(shape), form, joined[start : start + size].tobytes())
         start += size
     if start != len(joined) or len(arrays) != len(layout):
         raise ValueError("the arrays of a bundle do not make up the whole")

@@ -101,7 +101,7 @@ class _Post:
             for answer in answers:
                 if answer.has_content():
                     answer.content = unbundle(answer.content)
-            return answers
+            return [*answers]
         except EnvironmentFault:
             raise
         except Exception as error:  # what a client sent is put together here: anything may be wrong with it
