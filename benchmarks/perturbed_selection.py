@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import cofal
-from benchmarks.aggregate_selection import DIGITS, HEADS, RESULTS, SHARED, Case, Order, curve
 from benchmarks.data import embeddings
+from benchmarks.picks import DATA, HEADS, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
 from cofal.files import write_json, write_text
@@ -48,7 +48,7 @@ def measure(data: str, samples: int, clients: int, seeds: list[int]) -> dict[str
         for track, (method, given) in TRACKS.items():
             params = {
                 **given,
-                **({"delta": SHARED["probcover"][data]["delta"]} if given.get("delta", 0) is None else {}),
+                **({"delta": RADIUS[data]} if given.get("delta", 0) is None else {}),
             }
             for epsilon in EPSILONS:
 
@@ -93,7 +93,7 @@ def figures(found: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[st
 
 def markdown(options: argparse.Namespace, found: dict[str, dict[str, list[list[float]]]]) -> str:
     area = areas(found)
-    delta = SHARED["probcover"][options.data]["delta"]
+    delta = RADIUS[options.data]
     lines = [
         "# Selection from noised embeddings",
         "",
@@ -129,7 +129,7 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, list[list[f
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.perturbed_selection", description=__doc__)
-    parser.add_argument("--data", default="cifar10" if embeddings() else "digits", choices=["cifar10", "digits"])
+    parser.add_argument("--data", default="cifar10" if embeddings() else "digits", choices=DATA)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seeds", type=lambda t: [int(s) for s in t.split(",")], default=[0, 1, 2, 3, 4])
@@ -137,7 +137,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.command = " ".join(["python -m benchmarks.perturbed_selection", *arguments])
     if options.data == "digits":
-        options.samples = min(options.samples, DIGITS)
+        options.samples = min(options.samples, SAMPLES["digits"])
     return options
 
 

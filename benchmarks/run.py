@@ -13,7 +13,7 @@ from pathlib import Path
 from cofal.bench.report import figures_markdown, print_figures, reached
 from cofal.files import read_json, write_json, write_text
 
-MODULES = ["select", "radius", "pretrain"]
+MODULES = ["select", "radius", "pretrain", "aggregate_selection", "aggregate_cost", "perturbed_selection"]
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -16,7 +16,7 @@ from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Pool
 
 TILE = 2048  # rows compared with centres at once
-SMALLEST_SHARE = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
+PLANNED = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
 
 
 def check_min_region(min_region: Any) -> None:
@@ -70,23 +70,38 @@ def sums_by_label(rows: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndar
 def cells(holder: Holder, most: int, min_region: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The client's rows in at most `most` cells of at least `min_region` rows: means (c, d) float64 and counts (c,).
 
-    K-means of its own; cells that come out too small are dissolved, their rows go to the nearest that is left. A
-    client with fewer rows than `min_region` has no cell to speak of.
+    K-means of its own; cells that come out too small are dissolved. A client with fewer rows than `min_region` has no
+    cell to speak of.
     """
     rows, _, _ = canonical(holder)
     if len(rows) < min_region or most < 1:
         return np.empty((0, holder.rows.shape[1])), np.empty(0, np.int64)
-    k = min(most, max(1, len(rows) // min(SMALLEST_SHARE * min_region, len(rows))))
+    k = min(most, max(1, len(rows) // min(PLANNED * min_region, len(rows))))
     found = kmeans(Pool([rows]).in_memory(), k, generator(seed, "cells"))
-    labels, centers = found.labels.astype(np.int64), found.centers
-    while (counts := np.bincount(labels, minlength=len(centers))).min() < min_region:
-        kept = counts >= min_region
-        if not kept.any():
-            kept[counts.argmax()] = True  # alone it takes in all rows, and they are enough
-        centers = centers[kept]
-        labels, _ = nearest(rows, centers)
-    sums, counts = sums_by_label(rows, labels, len(centers))
-    return sums / counts[:, None], counts
+    labels = _without_small(rows, found.labels.astype(np.int64), min_region)
+    sums, counts = sums_by_label(rows, labels, k)
+    held = counts > 0
+    return sums[held] / counts[held, None], counts[held]
+
+
+def _without_small(rows: np.ndarray, labels: np.ndarray, least: int) -> np.ndarray:
+    """Labels (n,) after the smallest cell was dissolved, again and again, until none has fewer than `least` rows.
+
+    Its rows go to the nearest of the other cells' means. One at a time, so that neighbours too small by themselves
+    join into one that is large enough: as many cells are left as can be.
+    """
+    labels = labels.copy()
+    sums, counts = sums_by_label(rows, labels, int(labels.max()) + 1)
+    counts[counts == 0] = len(rows) + 1  # nothing to dissolve
+    while counts[smallest := int(counts.argmin())] < least:
+        members = np.flatnonzero(labels == smallest)
+        counts[smallest] = len(rows) + 1
+        kept = np.flatnonzero(counts <= len(rows))
+        labels[members] = kept[nearest(rows[members], sums[kept] / counts[kept, None])[0]]
+        for row in members:
+            sums[labels[row]] += rows[row]
+            counts[labels[row]] += 1
+    return labels
 
 
 def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:

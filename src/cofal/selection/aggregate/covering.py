@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.aggregate.exchange import Arrays, Holder
+from cofal.selection.aggregate.exchange import Arrays, Holder, coarse
 from cofal.selection.aggregate.regions import Region, Rows, Sent, best_regions, centroids, labeled_regions
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius
@@ -42,6 +42,7 @@ class _Told:
         self.centers, self.levels = arrays["centers"], arrays["levels"]
         self.delta, self.least = float(numbers["delta"]), int(numbers["min_region"])
         self.start, self.given, self.assigned = (int(numbers[name]) for name in ("start", "given", "assigned"))
+        self.exact = bool(numbers["exact"])
 
     def uncovered(self, rows: Rows, end: int | None = None, delta: float | None = None) -> np.ndarray:
         """(n,) bool: rows that no centre before `end` covers in this pass; at the radius asked about, or `delta`."""
@@ -89,7 +90,8 @@ def _distances(rows: Rows, told: _Told) -> np.ndarray:
     """From each centre that is not assigned to the client's nearest free sample."""
     free = ~rows.taken
     free[_picks(rows, told)] = False
-    return rows.nearest(told.centers[told.given + told.assigned :], free, again=True)[1]
+    found = rows.nearest(told.centers[told.given + told.assigned :], free, again=True)[1]
+    return found if told.exact else coarse(found)
 
 
 def _picks(rows: Rows, told: _Told) -> np.ndarray:

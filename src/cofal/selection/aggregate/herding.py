@@ -40,7 +40,7 @@ class Herd:
         self.left = np.array(budgets, np.int64)
         self._best = np.zeros(len(landmarks), np.float32)  # kernel value of the best pick so far
         self._scale = np.ones(m)
-        self._client, self.offered = np.zeros(m, np.int64), np.zeros(m, np.float32)
+        self.offered = np.zeros(m, np.float32)
         self._values = np.zeros_like(self._cosines)  # (l, m) kernel values if the candidate's offer were picked
         self._gains = np.zeros(m)
         self._renew(np.arange(m))
@@ -61,27 +61,34 @@ class Herd:
         self._scale = np.where(known > 0, true_gains / np.where(known > 0, known, 1), 0)
 
     def pick(self) -> tuple[int, int, float] | None:
-        """(client, candidate, cosine) of the next pick, or nothing when no client with budget left offers a sample."""
+        """(client, candidate, cosine) of the next pick, or nothing when no client with budget left offers a sample.
+
+        Of clients that offer the same, the one with the most budget left is taken: cosines are told coarsely.
+        """
         gains = np.where(self.offered > NONE, self._gains * self._scale, -np.inf)
         candidate = int(gains.argmax())
         if self.offered[candidate] == NONE:
             return None
-        client, cosine = int(self._client[candidate]), float(self.offered[candidate])
+        cosine = float(self.offered[candidate])
+        equal = self._heads(np.array([candidate]))[:, 0] == self.offered[candidate]
+        client = int(np.where(equal, self.left, 0).argmax())
         self.cover(candidate, cosine)
         self._used[client, candidate] += 1
         self.left[client] -= 1
-        self._renew(np.array([candidate]) if self.left[client] else np.flatnonzero(self._client == client))
+        self._renew(np.array([candidate]) if self.left[client] else np.arange(len(self.offered)))
         return client, candidate, cosine
 
     def _renew(self, candidates: np.ndarray) -> None:
         """Find the best offer at these candidates, and what it would gain."""
-        heads = np.take_along_axis(self._offers[:, candidates], self._used[:, candidates, None], axis=2)[:, :, 0]
-        heads = np.where(self.left[:, None] > 0, heads, NONE)
-        self._client[candidates] = heads.argmax(0)
-        self.offered[candidates] = heads.max(0)
+        self.offered[candidates] = self._heads(candidates).max(0)
         values = self._kernel(self._cosines[:, candidates], self.offered[candidates])
         self._values[:, candidates] = values
         self._gains[candidates] = self._weights @ np.maximum(values - self._best[:, None], 0)
+
+    def _heads(self, candidates: np.ndarray) -> np.ndarray:
+        """(clients, candidates) the best cosine that each client with budget left still has to offer."""
+        heads = np.take_along_axis(self._offers[:, candidates], self._used[:, candidates, None], axis=2)[:, :, 0]
+        return np.where(self.left[:, None] > 0, heads, np.float32(NONE))
 
     def _kernel(self, cosines: np.ndarray, offered: np.ndarray | np.float32) -> np.ndarray:
         values: np.ndarray = np.exp(self._sharpness * (offered * cosines - 1))

@@ -17,6 +17,9 @@ from cofal.selection.aggregate.exchange import Arrays, Consortium, Holder, Quest
 
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
+_CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger
+_STARTS = 8  # weighted k-means of which the best is kept, if there are _CHOICE cells a centre: with fewer the best is
+# only the one with the most centres on cells that lie apart
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ def federated_kmeans(
     centres serve worst. There are fewer clusters than `k` when the clients have fewer cells to speak of.
     """
     seed = int(rng.integers(2**31))
-    answers = yield Question("cells", numbers={"most": k, "min_region": min_region, "seed": seed})
+    most = max(k, min(_CHOICE * k, _CELLS))
+    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed})
     cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
     weights = np.maximum(1.0, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     if len(cells) == 0:
@@ -91,7 +95,18 @@ def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], n
 
 
 def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): k-means++ and Lloyd's iterations, both weighted."""
+    """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): the best of several weighted k-means."""
+    best, least = cells[:k], np.inf
+    for _ in range(_STARTS if len(cells) >= _CHOICE * k else 1):
+        centers = _kmeans(cells, weights, _spread_out(cells, weights, k, rng))
+        objective = float(weights @ _distances(cells, centers).min(1))
+        if objective < least:
+            best, least = centers, objective
+    return best
+
+
+def _spread_out(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """(k, d) of the cells, drawn one by one as k-means++ does: by weight times squared distance to those drawn."""
     chosen = [int(rng.choice(len(cells), p=weights / weights.sum()))]
     squares = ((cells - cells[chosen[0]]) ** 2).sum(1)
     for _ in range(1, k):
@@ -103,15 +118,19 @@ def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generat
             drawn = int(np.setdiff1d(np.arange(len(cells)), chosen)[0])
         chosen.append(drawn)
         squares = np.minimum(squares, ((cells - cells[drawn]) ** 2).sum(1))
-    centers = cells[chosen]
+    return cells[chosen]
+
+
+def _kmeans(cells: np.ndarray, weights: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """The centres after Lloyd's iterations over weighted cells."""
     labels = np.full(len(cells), -1)
     for _ in range(_SERVER_ITERATIONS):
         found = _distances(cells, centers).argmin(1)
         if (found == labels).all():
             break
         labels = found
-        sums, _ = sums_by_label(cells * weights[:, None], labels, k)
-        mass = np.bincount(labels, weights, minlength=k)
+        sums, _ = sums_by_label(cells * weights[:, None], labels, len(centers))
+        mass = np.bincount(labels, weights, minlength=len(centers))
         centers = np.where(mass[:, None] > 0, sums / np.maximum(mass, 1)[:, None], centers)
     return centers
 

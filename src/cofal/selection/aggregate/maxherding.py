@@ -1,37 +1,29 @@
-"""FederatedMaxHerding: kernel coverage from means of cells, kernel-weighted sums and summed gains."""
+"""FederatedMaxHerding: kernel coverage from means of cells, kernel-weighted sums and summed gains.
+
+This is the coordinator's half. The clients' half is in grazing.py, the coordinator's own greedy in herding.py.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.rng import generator
-from cofal.selection.aggregate.cells import answer_cells, canonical, check_min_region
-from cofal.selection.aggregate.exchange import (
-    Arrays,
-    Consortium,
-    Coordinator,
-    Holder,
-    Method,
-    Question,
-    coarse,
-    fixed,
-    fraction_bits,
-    real,
-)
+from cofal.selection.aggregate.cells import check_min_region
+from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Method, Question, fraction_bits, real
+from cofal.selection.aggregate.grazing import answer
 from cofal.selection.aggregate.herding import NONE, Herd
-from cofal.selection.maxherding import maxherding
-from cofal.selection.pool import Budgets, Pool
+from cofal.selection.aggregate.overlaps import batch_ends
 
 ALL_CELLS = 1200  # of all clients together; bounds messages and time however many rows there are
 SHARPER = 2.0  # candidates climb to modes of the density seen through a kernel this many times narrower
-FIRST_PICKS = 5  # made before the gains are asked for again; the number of picks doubles from one question to the next
+TOGETHER = 2  # cells for each pick that is chosen together; beyond that cells are too coarse and clients go on alone
+TRIPS, PICKS_A_TRIP = 10, 20  # a selection takes at most TRIPS + budget / PICKS_A_TRIP round trips
+BATCHES = 20  # at most: gains are asked for before each
 ALIKE = 0.999  # candidates of a higher cosine are one
-_TILE = 512  # rows compared with all candidates at once
 
 
 def coordinate(
@@ -42,11 +34,12 @@ def coordinate(
     lengthscale: float = 1.0,
     shifts: int = 3,
 ) -> Coordinator:
-    """About `shifts` + log2(budget) + 2 round trips.
+    """10 + budget / 20 round trips at most, if `shifts` is 6 or less.
 
     Candidates are the directions of the clients' cells, and where those come after `shifts` steps of mean shift over
     all clients. Each client tells how near its nearest free samples are to them. The coordinator picks greedily by
-    gains over the cells, which the clients correct by summed gains over their rows.
+    gains over the cells, which the clients correct by summed gains over their rows. Once half as many samples are
+    labelled as there are cells, clients choose the rest alone, knowing what covers already.
     """
     check_min_region(min_region)
     if isinstance(shifts, bool) or not isinstance(shifts, int) or shifts < 0:
@@ -66,6 +59,7 @@ def coordinate(
         "sharpness": 2 / lengthscale**2,
     }
     picks: list[tuple[int, int]] = []  # (client, candidate)
+    covering: list[tuple[int, float]] = []  # labelled samples and picks: the candidate nearest to each, and its cosine
     candidates = np.empty((0, consortium.dimensions), np.float16)
     if len(landmarks):
         shifted = yield from _shifted(_unit(landmarks), shifts, numbers)
@@ -74,22 +68,24 @@ def coordinate(
         answers = yield Question("offers", {"candidates": candidates}, {"depth": depth})
         offers = np.stack([answer["free"] for answer in answers])
         herd = Herd(candidates.astype(np.float32), landmarks, weights, offers, consortium.budgets, lengthscale)
-        covering = [  # labelled samples
+        covering = [
             (int(candidate), float(answer["taken"][candidate]))
             for answer in answers
             for candidate in np.flatnonzero(answer["taken"] > NONE)
         ]
         for candidate, cosine in covering:
             herd.cover(candidate, cosine)
-        picks = yield from _picks(herd, candidates, covering, total, numbers)
-    for client, budget in enumerate(consortium.budgets):  # what it told of is used up: it chooses the rest alone
-        picks += [(client, -1)] * (budget - sum(who == client for who, _ in picks))
+        together = min(total, len(landmarks) // TOGETHER - sum(consortium.labeled))
+        trips = TRIPS + total // PICKS_A_TRIP - shifts - 3  # cells, offers and the last question
+        picks = yield from _picks(herd, candidates, covering, together, trips, numbers)
+    picks += _alone(picks, consortium.budgets)
     own = [
         {"picks": np.array([candidate for client, candidate in picks if client == me and candidate >= 0], np.int16)}
         | {"alone": np.array([sum(client == me and candidate < 0 for client, candidate in picks)], np.int32)}
         for me in range(consortium.clients)
     ]
-    yield Question("settle", {"candidates": candidates}, {"lengthscale": lengthscale, "seed": seed}, own=own)
+    told = {"candidates": candidates, **_told(covering)}
+    yield Question("settle", told, {"lengthscale": lengthscale, "seed": seed}, own=own)
     return [client for client, _ in picks]
 
 
@@ -109,23 +105,17 @@ def _picks(
     herd: Herd,
     candidates: np.ndarray,
     covering: list[tuple[int, float]],
-    total: int,
+    together: int,
+    trips: int,
     numbers: Mapping[str, float],
 ) -> Generator[Question, Any, list[tuple[int, int]]]:
-    """(client, candidate) of each pick; true gains are asked for at first, and again whenever the picks doubled."""
+    """(client, candidate) of up to `together` picks; before each of up to `trips` batches true gains are asked for."""
     picks: list[tuple[int, int]] = []
-    while herd.left.sum() > 0:
-        arrays = {
-            "candidates": candidates,
-            "offered": herd.offered,
-            "centers": np.array([candidate for candidate, _ in covering], np.int16),
-            "cosines": np.array([cosine for _, cosine in covering], np.float32),
-        }
+    for end in batch_ends(together, max(1, min(trips, together, BATCHES))) if together > 0 else []:
+        arrays = {"candidates": candidates, "offered": herd.offered, **_told(covering)}
         totals = yield Question("gains", arrays, numbers, summed=True)
         herd.correct(real(totals["gains"], int(numbers["bits"])))
-        for _ in range(max(FIRST_PICKS, len(picks))):
-            if herd.left.sum() == 0:
-                break
+        while len(picks) < end:
             found = herd.pick()
             if found is None:
                 return picks
@@ -135,101 +125,18 @@ def _picks(
     return picks
 
 
-def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
-    """A client's part: means of its cells, weighted sums, cosines of its nearest samples, gains, and its picks."""
-    if kind == "cells":
-        return answer_cells(holder, numbers)
-    candidates = arrays["candidates"].astype(np.float32)
-    if kind == "shift":
-        return _answer_shift(holder, candidates, numbers)
-    if kind == "offers":
-        return _answer_offers(holder, candidates, int(numbers["depth"]))
-    if kind == "gains":
-        return _answer_gains(holder, candidates, arrays, numbers)
-    _settle(holder, candidates[arrays["picks"]], int(arrays["alone"][0]), numbers)
-    return {}
+def _told(covering: list[tuple[int, float]]) -> Arrays:
+    """What covers already, as clients are told it."""
+    return {
+        "centers": np.array([candidate for candidate, _ in covering], np.int16),
+        "cosines": np.array([cosine for _, cosine in covering], np.float32),
+    }
 
 
-def _answer_shift(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, float]) -> Arrays:
-    """Kernel-weighted sums of the client's rows around each candidate.
-
-    Nothing is said where the weights are worth fewer than `min_region` rows: (sum w)^2 / (sum w^2).
-    """
-    rows, _, _ = canonical(holder)
-    sums = np.zeros(candidates.shape)
-    weight, squared = np.zeros(len(candidates)), np.zeros(len(candidates))
-    for start in range(0, len(rows), _TILE):
-        x = rows[start : start + _TILE]
-        values = x @ candidates.T
-        values -= 1
-        values *= np.float32(numbers["sharpness"])
-        np.exp(values, out=values)
-        np.minimum(values, 1, out=values)
-        sums += values.T @ x
-        weight += values.sum(0, dtype=np.float64)
-        squared += np.einsum("ij,ij->j", values, values)
-    few = weight**2 < numbers["min_region"] * squared * (1 - 1e-6)
-    sums[few] = 0
-    return {"sums": fixed(sums, int(numbers["bits"]))}
-
-
-def _answer_offers(holder: Holder, candidates: np.ndarray, depth: int) -> Arrays:
-    """free (m, depth): the cosines of the client's free rows nearest to each candidate, falling, NONE where there is no
-    further one. taken (m,): the largest cosine of its taken rows that have this candidate as their nearest.
-    """
-    rows, taken, _ = canonical(holder)
-    free = np.full((len(candidates), depth), NONE, np.float32)
-    cosines = candidates @ rows[~taken].T
-    told = min(depth, cosines.shape[1])
-    if told:
-        free[:, :told] = -np.sort(np.partition(-cosines, told - 1, axis=1)[:, :told], axis=1)
-    covered = np.full(len(candidates), NONE, np.float32)
-    cosines = candidates @ rows[taken].T
-    np.maximum.at(covered, cosines.argmax(0), cosines.max(0, initial=NONE))
-    return {"free": coarse(np.maximum(free, NONE)), "taken": coarse(covered)}
-
-
-def _answer_gains(
-    holder: Holder, candidates: np.ndarray, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]
-) -> Arrays:
-    """What each candidate's offer would add to the coverage of the client's rows, given what covers them already.
-
-    Nothing is said of a gain to which fewer than `min_region` rows contribute.
-    """
-    rows, _, _ = canonical(holder)
-    sharpness = np.float32(numbers["sharpness"])
-    gains, gaining = np.zeros(len(candidates)), np.zeros(len(candidates), np.int64)
-    for start in range(0, len(rows), _TILE):
-        cosines = rows[start : start + _TILE] @ candidates.T
-        near = cosines[:, arrays["centers"]] * arrays["cosines"]
-        best = np.exp(sharpness * (near.max(1, initial=-np.inf) - 1))  # 0 when nothing covers
-        cosines *= arrays["offered"]
-        cosines -= 1
-        cosines *= sharpness
-        np.exp(cosines, out=cosines)
-        cosines -= best[:, None]
-        np.maximum(cosines, 0, out=cosines)
-        gains += cosines.sum(0, dtype=np.float64)
-        gaining += np.count_nonzero(cosines, axis=0)
-    gains[gaining < numbers["min_region"]] = 0
-    return {"gains": fixed(gains, int(numbers["bits"]))}
-
-
-def _settle(holder: Holder, centers: np.ndarray, alone: int, numbers: Mapping[str, float]) -> None:
-    """The free row nearest to each of `centers` in turn, none twice; then `alone` more by MaxHerding on its rows."""
-    rows, taken, positions = canonical(holder)
-    gone = taken.copy()
-    picked = []
-    for center in centers:
-        row = int(np.where(gone, -np.inf, rows @ center).argmax())
-        gone[row] = True
-        picked.append(row)
-    if alone:
-        pool = Pool([rows], [np.flatnonzero(gone)])
-        rng = generator(int(numbers["seed"]), "alone")
-        rest = maxherding(pool, Budgets([alone], pool), rng, lengthscale=numbers["lengthscale"])
-        picked += rest.rows.tolist()
-    holder.picked = positions[np.array(picked, np.int64)]
+def _alone(picks: list[tuple[int, int]], budgets: Sequence[int]) -> list[tuple[int, int]]:
+    """The picks that are left to the clients, by turns."""
+    left = np.array(budgets) - np.bincount([client for client, _ in picks], minlength=len(budgets))
+    return [(client, -1) for turn in range(int(left.max())) for client in np.flatnonzero(left > turn).tolist()]
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

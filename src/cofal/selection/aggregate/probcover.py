@@ -54,7 +54,7 @@ def coordinate(
         trips -= 1
         radii = np.concatenate([answer["radius"] for answer in answers])
         delta = float(np.median(radii[np.isfinite(radii)]))
-    state = _State(consortium, float(delta), min_region)
+    state = _State(consortium, float(delta), min_region, exact=schedule == "paper")
     if any(consortium.labeled):
         answers = yield state.question("labeled")
         trips -= 1
@@ -79,6 +79,7 @@ class _State:
     consortium: Consortium
     delta: float
     min_region: int
+    exact: bool  # distances of single samples are told to all digits, as the paper's schedule has it
     given: int = 0  # centres around labelled samples; those after them are picks
     start: int = 0  # the first centre that counts as covering in this pass
     centers: np.ndarray = field(init=False)  # (c, d) float16
@@ -111,11 +112,14 @@ class _State:
             self.accept(self.centers[turns], self.levels[turns])
 
     def assign(self, answers: list[Arrays]) -> None:
-        """Give each pending pick to the client with labels left whose nearest sample is nearest (ties: the first)."""
+        """Give each pending pick to the client with labels left whose nearest sample is nearest.
+
+        Ties go to the client with the most labels left, then to the first.
+        """
         distances = np.stack([answer["distances"] for answer in answers])
         for column in distances.T:
             able = np.flatnonzero(self.left > 0)
-            owner = int(able[np.argmin(column[able])])
+            owner = int(able[np.lexsort((-self.left[able], column[able]))[0]])
             self.owners.append(owner)
             self.left[owner] -= 1
 
@@ -130,6 +134,7 @@ class _State:
             "given": self.given,
             "start": self.start,
             "assigned": len(self.owners),
+            "exact": int(self.exact),
         }
         return Question(
             kind,

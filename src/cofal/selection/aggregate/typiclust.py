@@ -1,4 +1,4 @@
-"""FederatedTypiClust: federated k-means, then of each cluster the free sample nearest to its centre."""
+"""FederatedTypiClust: federated k-means, then of each cluster the free sample that lies closest among its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, coarse
 from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
-from cofal.selection.typiclust import MAX_CLUSTERS, SMALL_CLUSTER
+from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
-_ANYWHERE = -1  # in place of a cluster: the client's free sample that is nearest to any centre
+_ANYWHERE = -1  # in place of a cluster: the client's most typical free sample of any
+_ROWS = 512  # rows whose neighbours are looked for at once
 
 
 def coordinate(
@@ -22,7 +23,7 @@ def coordinate(
 
     All rows, labelled ones included, form min(labelled + budget, 500) clusters. Each pick goes to the cluster of the
     least (is it small, labels in it, minus its size), a pick counting as a label from then on; there it goes to the
-    client with budget left whose nearest free sample is nearest to the centre (ties: the first client).
+    client with budget left whose most typical free sample lies closest (ties: the most budget left).
     """
     check_min_region(min_region)
     check_iterations(iterations)
@@ -31,15 +32,16 @@ def coordinate(
         return []
     k = min(sum(consortium.labeled) + total, MAX_CLUSTERS, sum(consortium.sizes))
     clusters = yield from federated_kmeans(consortium, k, rng, min_region=min_region, iterations=iterations)
-    centers = {"centers": clusters.centers}
+    told = {"centers": clusters.centers, "sizes": clusters.sizes.astype(np.int32)}
+    neighbors = -(-NEIGHBORS // consortium.clients)
     depth = _DEPTH * -(-total // len(clusters.centers))
-    answers = yield Question("nearest", centers, {"depth": depth})
+    answers = yield Question("nearest", told, {"depth": depth, "neighbors": neighbors})
     turns = assign(clusters, np.stack([answer["distances"] for answer in answers]), consortium.budgets)
     own = [
         {"clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
         for me in range(consortium.clients)
     ]
-    yield Question("settle", centers, own=own)
+    yield Question("settle", told, {"neighbors": neighbors}, own=own)
     return [client for client, _ in turns]
 
 
@@ -54,7 +56,7 @@ def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) ->
     turns: list[tuple[int, int]] = []
     while left.sum() > 0 and (cluster := int(turn.argmin())) >= 0 and turn[cluster] < over:
         offers = np.where(left > 0, padded[np.arange(clients), cluster, told[:, cluster]], np.inf)
-        client = int(offers.argmin())
+        client = int(np.lexsort((-left, offers))[0])  # of equal offers, the one with the most budget left
         if offers[client] == np.inf:
             turn[cluster] = over
             continue
@@ -68,10 +70,10 @@ def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) ->
 
 
 def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
-    """A client's part: sums and counts of clusters, distances of the nearest free samples, and its picks."""
+    """A client's part: sums and counts of clusters, distances of its most typical free samples, and its picks."""
     if kind in ("cells", "sums"):
         return answer_kmeans(holder, kind, arrays, numbers)
-    ranked, squares = _ranked(holder, arrays["centers"])
+    ranked, squares = _ranked(holder, arrays["centers"], arrays["sizes"], int(numbers["neighbors"]))
     if kind == "nearest":
         depth = int(numbers["depth"])
         distances = np.full((len(ranked), depth), np.inf, np.float32)
@@ -83,18 +85,43 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     return {}
 
 
-def _ranked(holder: Holder, centers: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of each cluster the free rows from the nearest up, and every row's squared distance to its centre."""
+def _ranked(
+    holder: Holder, centers: np.ndarray, sizes: np.ndarray, neighbors: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Of each cluster the free rows from the most typical down, and of every row a squared distance: the less, the
+    more typical.
+
+    Central selection takes the mean over the 20 nearest rows of the cluster. Here it is the mean over the `neighbors`
+    nearest of the client's own rows in it (its part of the 20), and in small clusters the distance to the centre, which
+    is the mean of all clients' rows: 20 neighbours are half of a cluster of 40.
+    """
     rows, taken, _ = canonical(holder)
     labels, squares = nearest(rows, centers)
+    own = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=len(centers)).cumsum()[:-1])
+    for cluster, members in enumerate(own):
+        weight = min(1.0, 2 * NEIGHBORS / max(1, int(sizes[cluster])))
+        near = min(neighbors, len(members) // 2)
+        if near and weight < 1:
+            squares[members] = (1 - weight) * _to_neighbors(rows[members], near) + weight * squares[members]
     free = np.flatnonzero(~taken)
     free = free[np.lexsort((free, squares[free], labels[free]))]
     ends = np.bincount(labels[free], minlength=len(centers)).cumsum()
     return np.split(free, ends[:-1]), squares
 
 
+def _to_neighbors(rows: np.ndarray, neighbors: int) -> np.ndarray:
+    """(m,) float32 mean squared distance of each of unit `rows` (m, d) to the `neighbors` nearest others."""
+    means = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), _ROWS):
+        cosines = rows[start : start + _ROWS] @ rows.T
+        cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -np.inf
+        best = np.partition(cosines, len(rows) - neighbors, axis=1)[:, len(rows) - neighbors :]
+        means[start : start + _ROWS] = 2 - 2 * np.sort(best, axis=1).mean(1)
+    return np.maximum(means, 0)
+
+
 def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """The row behind each of the client's picks: the next one of the cluster named, or the nearest of all."""
+    """The row behind each of the client's picks: the next one of the cluster named, or the most typical of all."""
     picked: list[int] = []
     heads = [0] * len(ranked)
     for cluster in clusters.tolist():
