@@ -47,6 +47,7 @@ class SetPlan(Section):
     folder: str = Field(default="", description="below the data folder")
     preset: str = Field(default="", description="the run whose Phase I trains the encoders")
     set: list[str] = Field(default=[], description="changes to that preset")
+    limit: int | None = Field(default=None, ge=1, description="public: take so many of the rows, at random")
     clients: int = Field(ge=1)
     budgets: list[int] = Field(min_length=1)
     delta: float | Literal["auto"] = "auto"

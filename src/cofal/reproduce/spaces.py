@@ -99,7 +99,9 @@ class Spaces:
             file = None if self.data is None else self.data / plan.folder
             if file is None or not file.exists():
                 return None
-            return {"set": cell.set, "digest": _file_digest(file, file.stat().st_mtime_ns), "file": file.name}
+            digest = _file_digest(file, file.stat().st_mtime_ns)
+            part = f", {plan.limit} rows" if plan.limit else ""
+            return {"set": cell.set, "digest": digest + part, "file": file.name}
         arrays = _pixels(self.cache)
         return {"set": cell.set, "digest": digest_of(*arrays[:4]), "images": len(arrays[0])}
 
@@ -144,7 +146,7 @@ class Spaces:
             self.facts(cell)
             if self.data is None or not (self.data / plan.folder).exists():
                 self._missing(cell, "")
-            return _public(self.data / plan.folder)  # type: ignore[operator]
+            return _public(self.data / plan.folder, plan.limit)  # type: ignore[operator]
         job = self._job(cell)
         self.encoders.facts(job)
         train, test = (np.array(part) for part in self.encoders.embeddings(job))
@@ -193,8 +195,8 @@ def _pixels(cache: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
 
 
 @lru_cache(maxsize=1)
-def _public(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """x_train, y_train, x_test, y_test of an .npz file; rows become unit float32."""
+def _public(file: Path, limit: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """x_train, y_train, x_test, y_test of an .npz file, `limit` training rows of it; rows become unit float32."""
     try:
         with np.load(file, allow_pickle=False) as held:
             x, y, test_x, test_y = (held[name] for name in ("x_train", "y_train", "x_test", "y_test"))
@@ -202,6 +204,9 @@ def _public(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray,
         raise UserError(
             f"{file} is not an .npz with x_train, y_train, x_test, y_test ({error}); fetch it again"
         ) from error
+    if limit is not None and limit < len(x):
+        kept = np.sort(generator(0, "limit").permutation(len(x))[:limit])
+        x, y = x[kept], y[kept]
     unit = []
     for rows in (x, test_x):
         exact = rows.astype(np.float32)

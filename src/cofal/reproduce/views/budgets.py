@@ -76,7 +76,8 @@ def _figure(book: Book):  # type: ignore[no-untyped-def]
                     steps = [curve.at(step) for step in range(len(curve.budgets))]
                     band(here, curve.budgets, steps, shade, coordination or system_title(system), style, marker)
                 here.set_title(f"{method_title(method)} · {split_title(split)}")
-                here.set_xlabel("labels in total")
+                if row == len(places) - 1:
+                    here.set_xlabel("labels in total")
                 if column == 0:
                     here.set_ylabel(f"{book.title(set_name)}\ntest accuracy (%)")
                 here.set_xticks(curve.budgets if curve else [])
