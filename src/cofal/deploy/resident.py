@@ -7,6 +7,7 @@ same message, so that the server only sees a slow answer; handlers are built so 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import random
 import signal
@@ -25,7 +26,7 @@ from cofal.deploy.fleet_api import HEARTBEAT, Delivery, FleetConnection, NotAdmi
 from cofal.errors import CofalError, UserError
 from cofal.federation.messages import CLIENT_RAISED, REFUSED
 from cofal.federation.site_settings import SiteSettings, read_settings
-from cofal.files import read_json, write_bytes, write_fault, write_json
+from cofal.files import read_json, write_bytes, write_fault
 
 log = logging.getLogger("cofal")
 
@@ -104,7 +105,7 @@ def _keep_serving(connection: FleetConnection, folder: Path, answer: Answer) -> 
         began = time.monotonic()
         try:
             _serve(connection, folder, answer)
-        except (Unreachable, NotAdmitted) as error:
+        except CofalError as error:
             if time.monotonic() - began > HEARTBEAT:  # it had worked for a while: not a hopeless case
                 pause, told = 1.0, ""
             if str(error) != told:
@@ -117,7 +118,7 @@ def _keep_serving(connection: FleetConnection, folder: Path, answer: Answer) -> 
 def _serve(connection: FleetConnection, folder: Path, answer: Answer) -> NoReturn:
     """Answer messages as long as the connection holds."""
     connection.activate(earlier=_earlier_node(folder))
-    write_json(folder / _NODE, {"node": str(connection.node), "boot": _boot()})
+    _note(folder / _NODE, json.dumps({"node": str(connection.node), "boot": _boot()}).encode())
     log.info("connected as node %d", connection.node)
     with _Heartbeats(connection) as heartbeats:
         _take_up(connection, folder, answer)
@@ -127,13 +128,21 @@ def _serve(connection: FleetConnection, folder: Path, answer: Answer) -> NoRetur
                 raise heartbeats.failure
             delivery = connection.pull()
             if delivery is not None:
-                write_bytes(folder / _IN_WORK, b"1" + delivery.to_bytes())
+                _note(folder / _IN_WORK, b"1" + delivery.to_bytes())
                 _work(connection, folder, answer, delivery)
                 pause, last = _FAST, time.monotonic()
                 continue
             time.sleep(pause)
             if time.monotonic() - last > _ACTIVE:
                 pause = min(1.5 * pause, _SLOW)
+
+
+def _note(path: Path, content: bytes) -> None:
+    """Keep what a restart would need; a full disk must not keep the site from answering (the ledger decides that)."""
+    try:
+        write_bytes(path, content)
+    except CofalError as error:
+        log.warning("%s", error)
 
 
 def _take_up(connection: FleetConnection, folder: Path, answer: Answer) -> None:
@@ -153,7 +162,7 @@ def _take_up(connection: FleetConnection, folder: Path, answer: Answer) -> None:
         answer = _refuse
     else:
         log.info("taking up %s again", kind)
-        write_bytes(note, str(attempts).encode() + content[1:])
+        _note(note, str(attempts).encode() + content[1:])
     _work(connection, folder, answer, delivery)
 
 
