@@ -35,11 +35,10 @@ def _choose(turn: Turn) -> Order:
 def plus_plus(gradients: Gradients, count: int, rng: np.random.Generator) -> list[int]:
     """The longest gradient first; then rows drawn by their squared distance to the nearest one drawn before."""
     chosen: list[int] = []
-    norms = gradients.norms()
-    nearest = np.full(len(norms), np.inf)
+    nearest = np.full(len(gradients.norms), np.inf)
     for _ in range(count):
         if not chosen:
-            row = int(norms.argmax())
+            row = int(gradients.norms.argmax())
         else:
             mass = nearest.astype(np.float64)
             mass[chosen] = 0

@@ -7,6 +7,7 @@ is kept as these two factors and never written out: 100 classes and 256 units wo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ class Gradients:
     error: np.ndarray  # (n, classes) float32
     hidden: np.ndarray  # (n, hidden) float32
 
+    @cached_property
     def norms(self) -> np.ndarray:
         """(n,) squared lengths."""
         return (self.error**2).sum(axis=1) * (self.hidden**2).sum(axis=1)
@@ -28,8 +30,7 @@ class Gradients:
     def distances(self, row: int) -> np.ndarray:
         """(n,) squared distances of all rows to one."""
         products = (self.error @ self.error[row]) * (self.hidden @ self.hidden[row])
-        norms = self.norms()
-        return np.maximum(norms + norms[row] - 2 * products, 0)
+        return np.maximum(self.norms + self.norms[row] - 2 * products, 0)
 
     def sketch(self, width: int, rng: np.random.Generator) -> np.ndarray:
         """(n, width) float32 whose inner products are, on average, those of the whole rows; exact if these are shorter.

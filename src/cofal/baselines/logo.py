@@ -18,8 +18,8 @@ from cofal.baselines.uncertainty import entropy
 from cofal.learning.head import predict_proba
 from cofal.rng import generator
 
-SKETCH = 512  # dimensions in which gradients are clustered; inner products keep to within about 1 / sqrt(512)
-ITERATIONS = 30
+SKETCH = 128  # dimensions in which gradients are clustered; inner products keep to within about 1 / sqrt(128)
+ITERATIONS = 20
 
 
 def logo(federation: Federation, budgets: Sequence[Sequence[int]], seed: int) -> Outcome:
