@@ -100,7 +100,7 @@ class SelectionSettings(Section):
     """Phase II: which samples are asked for."""
 
     methods: list[Method] = Field(default=["maxherding"], min_length=1)
-    coordination: list[Literal["central", "per-client", "aggregate"]] = Field(
+    coordination: list[Literal["central", "per-client", "aggregate", "auto"]] = Field(
         default=["central", "per-client"], min_length=1
     )
     budgets: list[int] = Field(

@@ -53,7 +53,9 @@ def select_command(
     method: Annotated[
         str, typer.Option(help="probcover, typiclust, maxherding or random.  [default: config.toml]")
     ] = "",
-    coordination: Annotated[str, typer.Option(help="central, aggregate or per-client.  [default: config.toml]")] = "",
+    coordination: Annotated[
+        str, typer.Option(help="central, aggregate, per-client or auto.  [default: config.toml]")
+    ] = "",
     sites: Sites = None,
     json_: Json = False,
 ) -> None:

@@ -103,6 +103,7 @@ def sentences(query: Query, region: int | None, images: int) -> list[str]:
         "per-client": "among this site's images alone",
         "central": "among the images of all sites",
         "aggregate": "among the images of all sites, from summaries that name none",
+        "auto": "among the images of this site and those like it",
     }.get(coordination, "by the selection")
     how = "drawn at random" if method == "random" else f"chosen {among}"
     by = f" ({method})" if method and method != "random" else ""

@@ -65,6 +65,7 @@ def what_was_run(facts: Facts) -> list[tuple[str, str]]:
         ),
         ("Encoder", encoder),
         ("Selectors", selectors),
+        *([("Likeness", facts.likeness)] if facts.likeness else []),
         ("Labels", f"{', '.join(map(str, facts.budgets))} in all, {_shares(selection.shares)}"),
         ("Classifier", f"{model}, {train.rounds} federated rounds, tested {where}"),
         ("Seed", str(config.seed)),

@@ -16,8 +16,8 @@ from cofal.report.summary import by_track
 from cofal.rundir import RunDir
 
 TITLES = {"maxherding": "MaxHerding", "probcover": "ProbCover", "typiclust": "TypiClust", "random": "Random"}
-TOGETHER, VEILED, ALONE = "central", "aggregate", "per-client"
-WORDS = {TOGETHER: "together", VEILED: "from aggregates", ALONE: "alone"}
+TOGETHER, VEILED, ALONE, MEASURED = "central", "aggregate", "per-client", "auto"
+WORDS = {TOGETHER: "together", VEILED: "from aggregates", ALONE: "alone", MEASURED: "as alike as they are"}
 READABLE_PICKS = 24  # more marks than this at once hide each other on the map
 Curve = list[float]  # one value a budget
 
@@ -139,6 +139,16 @@ class Facts:
         """What a simulated site was asked, in order; empty where the sites are elsewhere."""
         file = self.run.sites / client / "asked" / f"{track}.json"
         return read_json(file) if file.exists() else []
+
+    @cached_property
+    def likeness(self) -> str:
+        """What the last selection under `auto` measured and decided; empty where there was none."""
+        for method, coordination in reversed(self.curves):
+            file = self.run.picks(self.track(method, coordination))
+            steps = read_json(file)["steps"] if file.exists() else []
+            if told := [step["auto"]["told"] for step in steps if "auto" in step]:
+                return str(told[-1])
+        return ""
 
     @cached_property
     def selection_seconds(self) -> float:

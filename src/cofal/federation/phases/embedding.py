@@ -139,7 +139,7 @@ class _Store:
 
 def sharing(config: Config) -> str:
     """What the server of such a run asks the sites to share of their embeddings: raw | perturbed | none."""
-    central = "central" in config.selection.coordination and config.selection.methods != ["random"]
-    if not central:
+    seen = {"central", "auto"} & set(config.selection.coordination)  # coordination that looks at embeddings
+    if not seen or config.selection.methods == ["random"]:
         return "none"
     return "perturbed" if config.selection.epsilon > 0 else "raw"

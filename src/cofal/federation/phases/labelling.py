@@ -17,7 +17,9 @@ from cofal.federation.orders import Order, cells
 from cofal.federation.phases.embedding import Shared, gather
 from cofal.federation.phases.pretrain import Encoder
 from cofal.federation.phases.selecting import (
+    CENTRAL,
     Choice,
+    Measured,
     Pick,
     choose_at_sites,
     choose_centrally,
@@ -72,7 +74,7 @@ def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: 
             MAIN, method, coordination, asked, wanted, selection_seed(config, total), order.number, skipped
         )  # fmt: skip
         try:
-            picks = _pick(fleet, config, encoder, shared, choice)
+            picks, measured = _pick(fleet, config, encoder, shared, choice)
             break
         except CofalError:
             lost = [name for name in fleet.names if name in fleet.missed]
@@ -87,14 +89,16 @@ def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: 
         "picks": numbered, "skipped": {**_skipped(steps), **skipped}, "missing": dict(fleet.missed),
         # Picks from aggregates the sites have noted themselves.
         "told": fleet.names if coordination == "aggregate" else [],
-        "seconds": time.monotonic() - clock,
+        "seconds": time.monotonic() - clock, **measured,
     }  # fmt: skip
 
 
-def _pick(fleet: Fleet, config: Config, encoder: Encoder, shared: Shared, choice: Choice) -> list[Pick]:
-    if choice.coordination == "central":
+def _pick(
+    fleet: Fleet, config: Config, encoder: Encoder, shared: Shared, choice: Choice
+) -> tuple[list[Pick], Measured]:
+    if choice.coordination in CENTRAL:
         return choose_centrally(fleet, config, shared, choice, shared.known)
-    return choose_at_sites(fleet, config, encoder, shared.dimension, choice)
+    return choose_at_sites(fleet, config, encoder, shared.dimension, choice), {}
 
 
 def _division(fleet: Fleet, config: Config, steps: Steps, skipped: Mapping[str, int], total: int) -> dict[str, int]:

@@ -22,7 +22,10 @@ from cofal.rundir import RunDir
 from cofal.selection import select
 from cofal.selection.shares import divide
 
+CENTRAL = ("central", "auto")  # the server chooses, from the embeddings that the sites shared
+
 Pick = dict[str, Any]  # rank, client and, unless it was chosen from aggregates, id
+Measured = dict[str, Any]  # {"auto": how alike the sites are and what follows}; empty under any other coordination
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,14 @@ def select_step(
             track.name, track.method, track.coordination, counts, wanted, selection_seed(config, total)
         )  # fmt: skip
         clock = time.monotonic()
-        if track.coordination == "central":
+        measured: Measured = {}
+        if track.coordination in CENTRAL:
             taken = {name: [*shared.known[name], *asked[name]] for name in fleet.names}
-            picks = choose_centrally(fleet, config, shared, choice, taken)
+            picks, measured = choose_centrally(fleet, config, shared, choice, taken)
         else:
             picks = choose_at_sites(fleet, config, encoder, shared.dimension, choice)
         picks = [{"rank": rank, **pick} for rank, pick in enumerate(picks, start=len(earlier))]
-        done.append({"budget": total, "picks": picks, "seconds": time.monotonic() - clock})
+        done.append({"budget": total, "picks": picks, **measured, "seconds": time.monotonic() - clock})
         write_json(file, record)
     return [pick for each in done[: step + 1] for pick in each["picks"]]
 
@@ -140,8 +144,11 @@ def _params(config: Config, method: str) -> dict[str, Any]:
 
 def choose_centrally(
     fleet: Fleet, config: Config, shared: Shared, choice: Choice, taken: Mapping[str, list[str]]
-) -> list[Pick]:
-    """The server picks over the union of what the sites shared; `taken` are the ids labelled or asked for before."""
+) -> tuple[list[Pick], Measured]:
+    """The server picks over what the sites shared; `taken` are the ids labelled or asked for before.
+
+    With the picks comes what `auto` measured and decided, for the record of the selection.
+    """
     fleet.phase = f"select {choice.track}"
     params = _params(config, choice.method)
     if choice.method == "probcover":
@@ -151,7 +158,7 @@ def choose_centrally(
         [shared.embeddings[name] for name in names],
         [choice.wanted[name] for name in names],
         method=choice.method,
-        coordination="central",
+        coordination=choice.coordination,
         labeled=[shared.positions(name, taken[name]) for name in names],
         seed=choice.seed,
         epsilon=config.selection.epsilon,
@@ -159,7 +166,10 @@ def choose_centrally(
         already_noised=True,
         **params,
     )
-    return [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
+    found = [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
+    if picks.decision is None:
+        return found, {}
+    return found, {"auto": {"sites": names, "told": picks.decision.in_words(), **picks.decision.as_dict()}}
 
 
 def choose_at_sites(fleet: Fleet, config: Config, encoder: Encoder, dimension: int, choice: Choice) -> list[Pick]:
