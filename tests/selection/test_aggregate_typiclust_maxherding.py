@@ -141,13 +141,22 @@ def test_maxherding_keeps_silent_where_few_samples_would_speak():
 
 
 def test_picks_go_to_clusters_with_the_fewest_labels_then_to_the_largest():
-    clusters = Clusters(np.zeros((4, 2), np.float32), np.array([30, 50, 40, 3]), np.array([0, 1, 0, 0]))
+    none = np.zeros(4, np.int64)
+    clusters = Clusters(np.zeros((4, 2), np.float32), np.array([30, 50, 40, 3]), np.array([0, 1, 0, 0]), none)
     distances = np.array(
         [[[0.1, 0.4], [0.2, 0.3], [0.5, np.inf], [0.1, 0.1]], [[0.3, 0.5], [0.1, 0.6], [0.2, 0.9], [0.3, 0.3]]]
     )
     turns = assign(clusters, distances, [3, 3])
     assert [cluster for _, cluster in turns] == [2, 0, 1, 2, 0, 1]
     assert [client for client, _ in turns] == [1, 0, 1, 0, 1, 0]
+
+
+def test_a_cluster_all_keep_silent_about_is_not_small_if_cells_lie_there():
+    clusters = Clusters(
+        np.zeros((3, 2), np.float32), np.array([5, 0, 20]), np.zeros(3, np.int64), np.array([5, 12, 18])
+    )
+    turns = assign(clusters, np.full((1, 3, 1), 0.5), [3])
+    assert [cluster for _, cluster in turns] == [2, 1, 0]
 
 
 def test_the_herds_gains_stay_those_of_a_fresh_count():

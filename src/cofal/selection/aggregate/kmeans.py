@@ -29,6 +29,7 @@ class Clusters:
     centers: np.ndarray  # (k, d) float32
     sizes: np.ndarray  # (k,) int64 rows that were spoken of; 0 where all clients kept silent
     labeled: np.ndarray  # (k,) int64
+    cells: np.ndarray  # (k,) int64 rows of the clients' cells that are nearest to each centre
 
 
 def check_iterations(iterations: Any) -> None:
@@ -64,7 +65,8 @@ def federated_kmeans(
         spread = (counts * (1 + (means**2).sum(1)) - 2 * (means * sums).sum(1)).sum() / max(1, counts.sum())
         means[held] = sums[held] / counts[held, None]
         means /= np.maximum(1, np.linalg.norm(means, axis=1, keepdims=True))  # rows are unit: only noise goes beyond
-        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"])
+        near = np.bincount(_distances(cells, means).argmin(1), weights, minlength=len(means)).astype(np.int64)
+        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"], near)
         if spread >= (1 - SETTLED) * before:
             break
         before = spread

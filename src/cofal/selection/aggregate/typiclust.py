@@ -51,7 +51,8 @@ def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) ->
     left = np.array(budgets, np.int64)
     told = np.zeros((clients, k), np.int64)  # how many of a client's distances in a cluster are used up
     padded = np.concatenate([distances, np.full((clients, k, 1), np.inf)], axis=2)
-    turn = (clusters.sizes <= SMALL_CLUSTER) * 2**60 + clusters.labeled * 2**40 - clusters.sizes
+    sizes = np.maximum(clusters.sizes, clusters.cells)  # clients keep silent about their part of small clusters
+    turn = (sizes <= SMALL_CLUSTER) * 2**60 + clusters.labeled * 2**40 - sizes
     over = np.iinfo(np.int64).max
     turns: list[tuple[int, int]] = []
     while left.sum() > 0 and (cluster := int(turn.argmin())) >= 0 and turn[cluster] < over:
