@@ -83,7 +83,7 @@ def _paper(book: Book, set_name: str, split: str, pair: Pair) -> float | None:
 
 def _bars(axes: Axes, book: Book, split: str, pairs: dict[str, Pair]) -> None:
     """Groups of bars, a group for each set, with standard errors and the paper's gap as a diamond."""
-    width = 0.8 / max(1, len(pairs))
+    width = min(0.8 / max(1, len(pairs)), 0.2 * max(1, len(book.sets)))
     for number, (method, pair) in enumerate(pairs.items()):
         for place, set_name in enumerate(book.sets):
             gap = book.gap(set_name, split, *pair)
@@ -100,6 +100,7 @@ def _bars(axes: Axes, book: Book, split: str, pairs: dict[str, Pair]) -> None:
                     x, paper, marker="D", color="white", markeredgecolor=INK, markersize=6.5, linestyle="none", zorder=4
                 )
     axes.set_xticks(np.arange(len(book.sets)), [book.title(name) for name in book.sets])
+    axes.set_xlim(-0.6, len(book.sets) - 0.4)
     axes.grid(axis="x", visible=False)
     axes.set_ylabel("coordination gap (%)")
     zero_line(axes)

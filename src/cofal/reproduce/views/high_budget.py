@@ -7,7 +7,7 @@ from cofal.reproduce.naming import METHODS, colour, method_of, system_title
 from cofal.reproduce.views.drawing import INK, SOFT, band, headline, panels
 from cofal.reproduce.views.page import Table, Value, View, best, shown
 
-_MARKERS = {"kafal": "s", "logo": "D", "f-al-entropy": "^", "f-al-margin": "v", "s-al-entropy": "<", "random": "x"}
+_MARKERS = {"kafal": "s", "logo": "D", "f-al-entropy": "^", "f-al-margin": "v", "s-al-entropy": "<", "random": "P"}
 
 
 def view(book: Book) -> View:
@@ -45,8 +45,8 @@ def view(book: Book) -> View:
             if "probcover-central" in known and few in budgets:
                 level = known["probcover-central"].at(budgets.index(few)).mean
                 here.axhline(level, color=INK, linestyle=(0, (4, 3)), linewidth=1.2)
-                here.annotate(f"coordinated ProbCover with {few} labels", (budgets[-1], level), xytext=(0, -5),
-                              textcoords="offset points", ha="right", va="top", fontsize=9, color=SOFT)  # fmt: skip
+                here.annotate(f"coordinated ProbCover with {few} labels", (budgets[0], level), xytext=(0, 4),
+                              textcoords="offset points", ha="left", va="bottom", fontsize=9, color=SOFT)  # fmt: skip
             here.set_xscale("log")
             here.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
             here.minorticks_off()

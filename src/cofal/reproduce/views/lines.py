@@ -17,7 +17,7 @@ def alpha_view(book: Book) -> View:
     rows: list[list[Value]] = []
     tables = []
     places = range(len(book.splits))
-    with panels(len(book.sets), width=5.4, height=3.8) as (figure, axes):
+    with panels(len(book.sets), width=5.4 if len(book.sets) > 1 else 8.4, height=3.8) as (figure, axes):
         for here, set_name in zip(axes, book.sets):
             heads = [text for split in book.splits for text in (split_title(split), "paper")]
             table = Table(["selector", *heads], title=book.title(set_name))
@@ -44,7 +44,8 @@ def alpha_view(book: Book) -> View:
             here.set_xlabel("clients: alike → unlike")
             here.set_title(book.title(set_name))
         axes[0].set_ylabel("coordination gap (%)")
-        axes[-1].plot([], [], color="#6d7583", linestyle=(0, (1, 2)), linewidth=1.4, label="paper (CIFAR-100)")
+        if any(map(book.paper_set, book.sets)):
+            axes[-1].plot([], [], color="#6d7583", linestyle=(0, (1, 2)), linewidth=1.4, label="paper (CIFAR-100)")
         legend_below(figure, axes[-1], len(book.methods) + 1)
         headline(figure, book.experiment.title)
     return View(tables, CSV, rows, figure, READING)
@@ -54,7 +55,7 @@ def noise_view(book: Book) -> View:
     """The mean accuracy over budgets, relative to no noise, against epsilon; dashed: choosing alone."""
     rows: list[list[Value]] = []
     tables = []
-    with panels(len(book.sets), width=5.4, height=3.8) as (figure, axes):
+    with panels(len(book.sets), width=5.4 if len(book.sets) > 1 else 8.4, height=3.8) as (figure, axes):
         for here, set_name in zip(axes, book.sets):
             table = Table(["selector"], title=book.title(set_name))
             for method in book.methods:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,13 +27,17 @@ class Table:
 
     def markdown(self) -> str:
         lines = [f"**{self.title}**\n"] if self.title else []
-        numeric = [
-            any(any(c.isdigit() for c in row[i]) for row in self.rows) and i > 0 for i in range(len(self.columns))
-        ]
+        numeric = [number > 0 and _numbers([row[number] for row in self.rows]) for number in range(len(self.columns))]
         lines.append("| " + " | ".join(self.columns) + " |")
         lines.append("| " + " | ".join("---:" if right else "---" for right in numeric) + " |")
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
         return "\n".join(lines) + "\n"
+
+
+def _numbers(cells: Sequence[str]) -> bool:
+    """Do all cells that say anything begin with a number?"""
+    said = [cell for cell in cells if cell not in ("", "–")]
+    return bool(said) and all(re.match(r"\**[-−]?\d", cell) for cell in said)
 
 
 @dataclass
