@@ -74,6 +74,7 @@ def here(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_theory_killed_resumed_and_made_again_to_the_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -116,6 +117,7 @@ def test_theory_killed_resumed_and_made_again_to_the_byte(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_selector_in_one_file_appears_in_the_tables(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     done = run(tmp_path, "table-same-embedding", "--methods", "mine:MySelector", "--out", "out", "--encoders", "e")
