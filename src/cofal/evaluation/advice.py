@@ -91,11 +91,10 @@ class Advice:
                 f"{sure} of different kinds ({likely:.0%}), and choosing together would neglect some of them."
             )
         else:
+            extreme = "together" if self.central_wins > 0.5 else "alone"
             lines.append(
-                f"Coordinate in part: {self._groups(names)}"
-                f"{int(np.triu(self.decision.heeds).sum())} pairs of clients only avoid repeating each other. "
-                f"Of the two extremes, {'together' if self.central_wins > 0.5 else 'alone'} would {sure} do better "
-                f"({likely:.0%})."
+                f"Coordinate in part: {'; '.join(self._parts(names))}. Of the two extremes, choosing {extreme} would "
+                f"{sure} do better ({likely:.0%})."
             )
         lines.append(
             f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
@@ -108,9 +107,11 @@ class Advice:
             )
         return lines
 
-    def _groups(self, names: Sequence[str]) -> str:
-        shared = [" and ".join(names[client] for client in group) for group in self.decision.groups if len(group) > 1]
-        return f"{'; '.join(shared)} choose together; " if shared else ""
+    def _parts(self, names: Sequence[str]) -> list[str]:
+        groups = [" and ".join(names[client] for client in group) for group in self.decision.groups if len(group) > 1]
+        pairs = [f"{names[a]} and {names[b]}" for a, b in zip(*np.nonzero(np.triu(self.decision.heeds)))]
+        parts = [f"{', '.join(groups)} choose together"] if groups else []
+        return parts + ([f"{', '.join(pairs)} only avoid repeating each other"] if pairs else [])
 
 
 def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed: int = 0) -> Advice:

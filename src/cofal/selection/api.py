@@ -76,6 +76,8 @@ def select(
     veiled = coordination == "auto" and sharing == "aggregates"
     if epsilon and veiled:
         raise UserError(f"epsilon = {epsilon} needs sharing = 'embeddings': with {sharing!r} none leaves a client")
+    if veiled and isinstance(budgets, int | np.integer):
+        raise UserError(f"one budget ({budgets}) for all needs sharing = 'embeddings'; give one budget per client")
     selector = _selector(method)
     halves = aggregate_method(method) if coordination == "aggregate" or veiled else None
     _check_params(method, halves.coordinate if halves else selector, params)

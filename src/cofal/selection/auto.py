@@ -72,10 +72,11 @@ class Decision:
             return f"{told}: the clients are alike and choose together"
         if self.kind == "per-client":
             return f"{told}: the clients are unlike and choose alone"
-        shared = [group for group in self.groups if len(group) > 1]
-        together = "; together: " + ", ".join("+".join(map(str, group)) for group in shared) if shared else ""
+        shared = ", ".join("+".join(map(str, group)) for group in self.groups if len(group) > 1)
         pairs = int(np.triu(self.heeds).sum())
-        return f"{told}: partly alike{together}; {pairs} pairs avoid repeating each other"
+        parts = [f"together: {shared}"] * bool(shared)
+        parts += [f"{pairs} pair{'s' if pairs > 1 else ''} of clients avoid repeating each other"] * bool(pairs)
+        return f"{told}: partly alike; {'; '.join(parts)}"
 
 
 def clear_overlap(matrix: np.ndarray, blurred: float) -> np.ndarray:
