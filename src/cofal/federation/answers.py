@@ -19,7 +19,7 @@ from cofal.files import write_fault
 
 Arrays = dict[str, np.ndarray]
 
-IN_MEMORY = 64 * 2**20  # bytes of answers of one round beyond which they wait in a file
+IN_MEMORY = 32 * 2**20  # bytes of answers of one round beyond which they wait in a file
 # How far the norm of all weights may grow in one round. Honest training stays within a few times; what is sent to spoil
 # the model and stays below this is for a robust strategy to outvote.
 GROWTH = 30.0
@@ -103,18 +103,17 @@ class Answers:
         """The sites that had samples to train on, sorted."""
         return sorted(self._kept)
 
-    def mean(self, statistics_only: bool = False) -> Arrays:
-        """The mean over the sites, weighted by examples: weights in their own type, statistics in float64."""
+    def mean(self, keys: list[str]) -> Arrays:
+        """The means of these arrays over the sites, weighted by examples: weights in their own type, statistics in
+        float64."""
         total = sum(answer.examples for answer in self._kept.values())
         found = {}
-        for key in self._sent:
-            if statistics_only and not is_statistic(key):
-                continue
+        for key in keys:
             summed: Any = None
             for name in self.names:
                 array = self._read(name, key)
                 part = (array.astype(np.float64) if is_statistic(key) else array) * (self._kept[name].examples / total)
-                summed = part if summed is None else summed + part
+                summed = part if summed is None else np.add(summed, part, out=summed if summed.ndim else None)
             found[key] = np.asarray(summed)
         return found
 
@@ -127,10 +126,10 @@ class Answers:
                 found[key] = found.get(key, 0.0) + value * (answer.examples / total)
         return found
 
-    def as_one(self) -> Message:
-        """The mean as if one site had sent it: what a strategy that starts from the mean makes of all answers."""
+    def as_one(self, keys: list[str]) -> Message:
+        """The means of these arrays as if one site had sent them: all that a strategy which starts there needs."""
         total = sum(answer.examples for answer in self._kept.values())
-        return _message(self.mean(), {m.EXAMPLES: total, **self.mean_metrics()})
+        return _message(self.mean(keys), {m.EXAMPLES: total, **self.mean_metrics()})
 
     def each(self) -> Iterator[Message]:
         """Every site's answer, in name order, for a strategy that needs them all."""

@@ -56,16 +56,17 @@ def build(description: Description, generator: torch.Generator) -> Any:
     """A fresh module of the described kind, its weights drawn from `generator`."""
     kind = description.get("kind")
     if kind == "simclr":
-        return build_simclr(_arch(description), *_sizes(description, "channels"), generator)
+        return build_simclr(_arch(description), _sizes(description, "channels")[0], generator)
     if kind == "encoder":
-        return build_encoder(_arch(description), *_sizes(description, "channels"), generator)
+        return build_encoder(_arch(description), _sizes(description, "channels")[0], generator)
     if kind == "head":
         d, hidden, classes = _sizes(description, "d", "hidden", "classes")
         if hidden * (d + classes) > _MOST_WEIGHTS:
             raise UserError(f"a head of {d} x {hidden} x {classes} is too large; the most is {_MOST_WEIGHTS} weights")
         return build_head(d, hidden, classes, generator)
     if kind == "image":
-        return build_classifier(_arch(description), *_sizes(description, "channels", "classes"), generator)
+        channels, classes = _sizes(description, "channels", "classes")
+        return build_classifier(_arch(description), channels, classes, generator)
     raise UserError(f"cannot build a model of kind {str(kind)[:40]!r}; known: simclr, encoder, head, image")
 
 

@@ -25,16 +25,16 @@ class Order:
 def place_order(run: RunDir, phase: str, **wanted: Any) -> tuple[Order, bool]:
     """The order to carry out, on disk, and whether it was placed before: its process ended before its outcome was told.
 
-    An order that is still open must be finished first, as it was given: what it asked for may be done in part.
+    An order that was carried out, but whose outcome nobody was told, comes first; one of which nothing is on disk yet
+    may be changed.
     """
-    standing = open_order(run, phase)
-    if standing is None:
-        order = Order(phase, 1 + finished(run, phase), **wanted)
+    standing, order = open_order(run, phase), Order(phase, 1 + finished(run, phase), **wanted)
+    if standing is None or standing.number == order.number:
         write_json(_file(run, phase), asdict(order))
-        return order, False
-    if asdict(standing) != asdict(Order(phase, standing.number, **wanted)):
+        return order, standing == order
+    if standing != Order(phase, standing.number, **wanted):
         raise UserError(
-            f"{phase} number {standing.number} was cut short; finish it first: cofal server {phase} {run.path}"
+            f"{phase} number {standing.number} was cut short; see its outcome first: cofal server {phase} {run.path}"
             + (f" --budget {standing.budget}" if standing.budget else "")
             + (f" --method {standing.method}" if standing.method else "")
             + (f" --coordination {standing.coordination}" if standing.coordination else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from flwr.serverapp import strategy as flower
 
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
-from cofal.federation.answers import Answers
+from cofal.federation.answers import Answers, is_statistic
 from cofal.federation.fleet import Fleet
 from cofal.learning.state import load_arrays, save_arrays
 
@@ -37,6 +37,7 @@ _STRATEGIES: dict[str, type[flower.FedAvg]] = {
 # These see every site's answer and decide by vote; the others start from the weighted mean, and need only that.
 _VOTING = (flower.FedMedian, flower.FedTrimmedAvg, flower.MultiKrum, flower.Bulyan)
 
+_PORTION = 8 * 2**20  # bytes of a model that a server optimiser works on at once: its steps take many copies
 _SPEAK = 5.0  # seconds between two lines of the log
 
 log = logging.getLogger("cofal")
@@ -119,18 +120,56 @@ def _round(
         del contents, outgoing
         if not answers.names:
             raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
+        metrics = answers.mean_metrics()
         if isinstance(strategy, _VOTING):  # also on BatchNorm's statistics: a hostile variance spoils a model as well
-            return _merged(strategy, number, list(answers.each()))
-        merged, metrics = _merged(strategy, number, [answers.as_one()])
-        # No server optimiser makes sense for a running variance: statistics are averaged under every strategy.
-        return {**merged, **answers.mean(statistics_only=True)}, metrics
+            return _merged(strategy, number, list(answers.each())), metrics
+        if type(strategy) in (flower.FedAvg, flower.FedProx):
+            return answers.mean(list(arrays)), metrics
+        return _optimised(strategy, number, arrays, answers), metrics
 
 
-def _merged(strategy: flower.FedAvg, number: int, replies: list[Message]) -> tuple[Arrays, dict[str, Any]]:
-    merged, metrics = strategy.aggregate_train(number, replies)
+def _optimised(strategy: flower.FedAvg, number: int, arrays: Arrays, answers: Answers) -> Arrays:
+    """A server optimiser's step from the mean of the answers, some arrays at a time: it works on each by itself.
+
+    Not on BatchNorm's statistics: no such step makes sense for a running variance, so the mean stands.
+    """
+    weights = [name for name in arrays if not is_statistic(name)]
+    found = answers.mean([name for name in arrays if is_statistic(name)])
+    current: Any = strategy.current_arrays  # type: ignore[attr-defined]  # a mapping of its own kind
+    before = {attribute: getattr(strategy, attribute) or {} for attribute in _state_of(strategy)}
+    after: dict[str, Arrays] = {attribute: {} for attribute in before}
+    for names in _portions(weights, arrays):
+        strategy.current_arrays = type(current)({name: current[name] for name in names})  # type: ignore[attr-defined]
+        for attribute, held in before.items():
+            part = {name: held[name] for name in names if name in held}
+            setattr(strategy, attribute, (list(part.values()) if attribute in _LISTS else part) or None)
+        merged = _merged(strategy, number, [answers.as_one(names)])
+        found |= {name: merged[name].astype(arrays[name].dtype) for name in names}
+        for attribute in before:
+            held = getattr(strategy, attribute) or {}
+            after[attribute] |= dict(zip(names, held, strict=False)) if isinstance(held, list) else held
+    for attribute, held in after.items():
+        setattr(strategy, attribute, held)
+    return found
+
+
+def _portions(names: list[str], arrays: Arrays) -> Iterator[list[str]]:
+    """The names in order, in groups of a few megabytes: one group for a small model."""
+    group: list[str] = []
+    for name in names:
+        group.append(name)
+        if sum(arrays[each].nbytes for each in group) >= _PORTION:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _merged(strategy: flower.FedAvg, number: int, replies: list[Message]) -> Arrays:
+    merged, _ = strategy.aggregate_train(number, replies)
     if merged is None:
         raise CofalError(f"round {number} could not be aggregated from {len(replies)} answers; see the log")
-    return {name: m.read_array(array) for name, array in merged.items()}, dict(metrics or {})
+    return {name: m.read_array(array) for name, array in merged.items()}
 
 
 class _Roster:
@@ -151,16 +190,21 @@ def _cast(arrays: Arrays, kinds: Mapping[str, np.dtype]) -> Arrays:
     }
 
 
-# The state of Flower's server optimisers that a resumed run needs: dicts of arrays, or a list of them.
+# The state of Flower's server optimisers that a resumed run needs, between rounds by the names of the arrays; while
+# Flower works on it, that of _LISTS is a list.
 _OPTIMISER_STATE = ("m_t", "v_t", "momentum_vector")
+_LISTS = ("momentum_vector",)
+
+
+def _state_of(strategy: flower.FedAvg) -> list[str]:
+    return [attribute for attribute in _OPTIMISER_STATE if hasattr(strategy, attribute)]
 
 
 def _save(path: Path, strategy: flower.FedAvg, arrays: Arrays, number: int) -> None:
     tensors = {f"model/{name}": array for name, array in arrays.items()}
-    for attribute in _OPTIMISER_STATE:
-        held = getattr(strategy, attribute, None) or {}
-        entries = held.items() if isinstance(held, dict) else enumerate(held)
-        tensors.update({f"{attribute}/{key}": value for key, value in entries})
+    for attribute in _state_of(strategy):
+        held = getattr(strategy, attribute) or {}
+        tensors.update({f"{attribute}/{key}": value for key, value in held.items()})
     save_arrays(path, tensors, {"round": str(number)})
 
 
@@ -169,8 +213,6 @@ def _load(path: Path, strategy: flower.FedAvg) -> tuple[Arrays, int]:
     for attribute in _OPTIMISER_STATE:
         held = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith(f"{attribute}/")}
         if held:
-            # safetensors sorts its keys: a list is put back by its numbers
-            as_list = attribute == "momentum_vector"
-            setattr(strategy, attribute, [held[str(i)] for i in range(len(held))] if as_list else held)
+            setattr(strategy, attribute, held)
     arrays = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith("model/")}
     return arrays, int(metadata["round"])

@@ -18,6 +18,7 @@ from cofal.config import Config, parse
 from cofal.data.imageset import ImageSet
 from cofal.errors import CofalError, UserError
 from cofal.federation.fleet import Fleet
+from cofal.federation.memory import give_back_large_blocks
 from cofal.federation.orders import Order, finished, open_order
 from cofal.federation.phases.aggregating import check_sites
 from cofal.federation.phases.embedding import gather
@@ -60,6 +61,7 @@ def main(grid: Grid, context: Context) -> None:
         str(options.get("coordination", "")),
     )
     _speak()
+    give_back_large_blocks()
     with run.alone():
         single_phase(grid, config, run, sites, order)
 

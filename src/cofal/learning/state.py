@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from cofal.errors import UserError
-from cofal.files import write_bytes
+from cofal.files import atomic
 from cofal.learning.encoders import ENCODERS, ResNet, build_encoder
 from cofal.learning.head import Head, build_head
 
@@ -69,19 +69,24 @@ def encoder_digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 def save_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file atomically."""
-    contiguous = {key: np.array(value, order="C") for key, value in arrays.items()}
-    write_bytes(path, _same_bytes(safetensors.numpy.save(contiguous, metadata={"format": FORMAT, **metadata})))
+    contiguous = {
+        key: value if value.flags.c_contiguous else np.array(value, order="C")
+        for key, value in ((key, np.asarray(value)) for key, value in arrays.items())
+    }
+    content = safetensors.numpy.save(contiguous, metadata={"format": FORMAT, **metadata})
+    with atomic(path) as temporary, open(temporary, "wb") as file:
+        file.writelines(_same_bytes(content))
 
 
-def _same_bytes(content: bytes) -> bytes:
-    """The file with its header's metadata sorted: the library writes them in random order, and equal models should be
-    equal files."""
+def _same_bytes(content: bytes) -> tuple[bytes, memoryview]:
+    """The file with its header's metadata sorted, head and body: the library writes them in random order, and equal
+    models should be equal files."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + content[8 + size :]
+    return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
 
 
 def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
