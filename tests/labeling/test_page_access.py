@@ -23,6 +23,7 @@ from cofal.errors import UserError
 from cofal.labeling.web.annotators import FILE, Annotators
 from cofal.labeling.web.brake import WINDOW, Brake, TooMany
 from cofal.labeling.web.serve import Page
+from cofal.labeling.web.sessions import Sessions
 
 IDS = [f"ward/{number:02d}.png" for number in range(8)]
 
@@ -269,6 +270,17 @@ def test_with_tokens_in_use_the_link_is_closed_and_local_sessions_end(page, fold
     Annotators(folder).add("ana")
     assert client.get("/api/next").status_code == 401
     assert browser_of(page, enter=False).get(page.url).headers["location"] == "/login"
+
+
+def test_where_others_can_reach_the_page_the_link_opens_nothing(folder):
+    local = Sessions(folder, Annotators(folder), "keeper")
+    entered = local.by_link(local.link_key)
+    assert local.read(entered).annotator == "keeper"
+    public = Sessions(folder, Annotators(folder), None)  # also after its last annotator was removed
+    assert public.by_token
+    assert public.by_link(local.link_key) is None
+    assert public.by_link(public.link_key) is None
+    assert public.read(entered) is None
 
 
 def test_a_removed_annotator_and_an_old_token_are_out_at_once(folder):

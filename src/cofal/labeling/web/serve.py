@@ -62,7 +62,7 @@ class Page:
         if overlap is not None:
             store.set_overlap(overlap)
         known = frozenset(site.settings.known_labels)
-        sessions = Sessions(folder, annotators, getpass.getuser())
+        sessions = Sessions(folder, annotators, getpass.getuser() if _is_loopback(host) else None)
         pictures = Pictures(
             site.train, sessions.image_key, lambda sample: sample in known or _was_asked(store, sample), originals
         )

@@ -36,20 +36,21 @@ class Session:
 class Sessions:
     """Issues and checks the cookies of one site's page."""
 
-    def __init__(self, site_folder: Path, annotators: Annotators, local_annotator: str):
+    def __init__(self, site_folder: Path, annotators: Annotators, local_annotator: str | None):
+        """local_annotator: who comes by the start link; None where others can reach the page: tokens alone count."""
         self._secret = bytes.fromhex(settle(site_folder / SECRET_FILE, secrets.token_hex(32)))
         self._annotators, self._local = annotators, local_annotator
         self._brake, self._one_at_a_time = Brake(), threading.Lock()
 
     @property
     def by_token(self) -> bool:
-        """Do annotators log in with tokens (some are registered), or is the link printed at the start enough?"""
-        return bool(self._annotators.names())
+        """Do annotators log in with tokens (always, once some are registered), or is the start link enough?"""
+        return self._local is None or bool(self._annotators.names())
 
     @property
     def link_key(self) -> str:
         """What the start link holds: other users of this machine reach its loopback too, but do not know this."""
-        return self._sign("link", self._local)[:32]
+        return self._sign("link", self._local or "")[:32]
 
     def image_key(self, sample: str) -> str:
         """A name for a sample's picture in the page: says nothing of the sample's id, and is no path."""
@@ -57,7 +58,7 @@ class Sessions:
 
     def by_link(self, key: str) -> str | None:
         """The cookie for whoever opens the start link, or None if the key is wrong or tokens are in use."""
-        if self.by_token or not hmac.compare_digest(key.encode(), self.link_key.encode()):
+        if self._local is None or self.by_token or not hmac.compare_digest(key.encode(), self.link_key.encode()):
             return None
         return self._cookie(self._local)
 

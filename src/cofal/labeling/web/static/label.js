@@ -68,7 +68,7 @@ export function labelView({ classes, annotator }) {
     const mine = item.opinions.find((opinion) => opinion.annotator === annotator);
     choose.mark(item.settled_by ? item.label : mine?.label ?? null);
     drawGiven(item, mine);
-    drawAround(item.key);
+    drawAround(item.key).catch(() => {}); // the answer does not depend on it
     $("#back").disabled = place === 0;
     $("#undo").disabled = !undoable;
     $("#undo").title = undoable ? `Take back: ${undoable.text}` : "";
@@ -129,7 +129,7 @@ export function labelView({ classes, annotator }) {
     if (!state.item) return rest();
     await display(state.item);
     hold.begin();
-    fetchProgress();
+    fetchProgress().catch(() => {});
   }
 
   const fetchNext = async () => take(await get("/api/next"));
@@ -161,6 +161,7 @@ export function labelView({ classes, annotator }) {
   function skip(reason) {
     $("#skip-dialog").close();
     alone(async () => {
+      if (!current) return;
       await after(await post("/api/skip", { key: current.key, reason, seconds: seconds() }), [`Skipped: ${reason}`]);
     });
   }
