@@ -65,7 +65,7 @@ def test_a_repeated_order_asks_for_no_more(deployment, coordination, tmp_path):
     made.phase("select", **order)  # the order was not closed: its outcome was never told
     assert made.asked() == first
     assert len(made.steps) == 1
-    with pytest.raises(UserError, match=r"number 1 was cut short; finish it first.*--budget 5"):
+    with pytest.raises(UserError, match=r"number 1 was cut short; see its outcome first.*--budget 5"):
         place_order(made.run, "select", budget=7, method="", coordination="")
     lost = copy(made, tmp_path / "lost")  # killed before the server noted the picks: the sites may know them already
     lost.run.picks(MAIN).unlink()
@@ -137,8 +137,9 @@ def test_a_training_without_labels_says_so(deployment):
     made = deployment()
     with pytest.raises(UserError, match="asks for nothing"):
         made.order("select", budget=0)
-    close_order(made.run, "select")
-    made.order("select", budget=3)
+    with pytest.raises(UserError, match="budget 1000 is above what the clients can offer"):
+        made.order("select", budget=1000)
+    made.order("select", budget=3)  # of the others nothing was carried out: they do not stand in its way
     from cofal.errors import CofalError
 
     with pytest.raises(CofalError, match="no site has a sample to train on yet"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from cofal.federation.bundle import bundle, unbundle
 from cofal.federation.grid import InProcessGrid
 
 _SHORTEST, _LONGEST = 0.01, 0.5  # seconds between two looks for answers: soon at first, then patiently
+_LARGE = 8 * 2**20  # bytes of an answer whose memory is wanted back at once
 _ROLL_CALL = 2.0  # seconds between two looks at who is connected
 
 
@@ -32,11 +34,15 @@ def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Ite
     while post.open:
         came = False
         for number, name in list(post.waiting.items()):
+            large = False
             for answer in post.pull(number):
+                large = isinstance(answer, Message) and m.content_bytes(answer) > _LARGE
                 if post.settle(number, name, answer):
                     came = True
                     yield name, answer
                 del answer
+            if large:  # Flower's records hold each other: without this several models wait for the collector
+                gc.collect()
         if not post.open or time.monotonic() > deadline:
             return
         if time.monotonic() - called > _ROLL_CALL:

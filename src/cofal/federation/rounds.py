@@ -185,7 +185,7 @@ class _Roster:
 def _cast(arrays: Arrays, kinds: Mapping[str, np.dtype]) -> Arrays:
     """Back to the model's own types; averaged counters are rounded."""
     return {
-        name: (np.rint(arrays[name]) if np.issubdtype(kind, np.integer) else arrays[name]).astype(kind)
+        name: (np.rint(arrays[name]) if np.issubdtype(kind, np.integer) else arrays[name]).astype(kind, copy=False)
         for name, kind in kinds.items()
     }
 
