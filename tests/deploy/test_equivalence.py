@@ -21,9 +21,9 @@ OPTIONS = [
     "pretrain.rounds=2",
     "pretrain.probe_every=0",
     'selection.coordination=["central", "per-client", "aggregate"]',
-    'selection.methods=["maxherding", "probcover"]',
-    "selection.budgets=[6]",
-    "train.rounds=3",
+    'selection.methods=["maxherding"]',
+    "selection.budgets=[12]",
+    "train.rounds=12",
     "engine.timeout=120",
 ]
 
@@ -51,10 +51,18 @@ def test_the_digits_pipeline_gives_the_same_embedded_and_deployed(tmp_path, cach
     made.run("pipeline")
     deployed = RunDir(made.folder.path)
     assert encoder_digest(load_file(deployed.encoder)) == encoder_digest(load_file(embedded.encoder))
-    tracks = sorted(file.name for file in (embedded.path / "picks").iterdir())
-    assert len(tracks) == 6
+    tracks = sorted(file.stem for file in (embedded.path / "picks").iterdir())
+    assert len(tracks) == 3
     for track in tracks:
-        assert read_json(deployed.path / "picks" / track) == read_json(embedded.path / "picks" / track), track
+        assert picks(deployed, track) == picks(embedded, track), track
     same = ("method", "coordination", "budget", "accuracy")
     results = [[{key: cell[key] for key in same} for cell in read_json(run.results)] for run in (deployed, embedded)]
     assert results[0] == results[1]
+    assert max(cell["accuracy"] for cell in results[0]) > 0.2  # else equality would say little
+
+
+def picks(run: RunDir, track: str) -> list[dict]:
+    """All that was picked, and how; not how long it took."""
+    return [
+        {key: value for key, value in step.items() if key != "seconds"} for step in read_json(run.picks(track))["steps"]
+    ]
