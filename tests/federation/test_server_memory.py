@@ -60,7 +60,7 @@ def measure(folder, strategy, sites=SITES, size=MODEL):
 @pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "held"), [("fedavg", 1), ("fedadam", 3)])
 def test_32_sites_and_a_model_of_45_mb(strategy, held, tmp_path):
-    """At most three times what the server must hold, and 500 MB. A server optimiser holds, and saves, two models more."""
+    """At most three times what the server must hold, and 500 MB; a server optimiser holds two models more."""
     found = measure(tmp_path, strategy)
     print(found)
     assert found["peak"] <= 3 * held * MODEL + 500 * 10**6
