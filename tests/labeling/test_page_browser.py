@@ -402,8 +402,8 @@ def test_ten_thousand_questions_stay_quick(tmp_path, serve, visit):
     times = person.page.evaluate("times")
     print(f"next image after: median {median(times):.0f} ms, slowest {max(times):.0f} ms")
     assert len(times) == 25
-    if os.getloadavg()[0] < 2 * (os.cpu_count() or 1):  # on a busier machine the figure says nothing of the page
-        assert median(times) < 100
+    idle = os.getloadavg()[0] < 2 * (os.cpu_count() or 1)  # on a busier machine times say nothing of the page
+    assert median(times) < 100 or not idle
     assert list(store.labels()) == ids[:25]
     begin = time.monotonic()
     person.page.get_by_role("link", name="Review").click()
@@ -411,7 +411,7 @@ def test_ten_thousand_questions_stay_quick(tmp_path, serve, visit):
     expect(person.page.locator("#page-number")).to_have_text("1 of 167")
     person.page.get_by_label("Answers").select_option("labelled")
     expect(person.page.locator("#review-count")).to_have_text("25 images")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 5 or not idle
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1180, 820), (820, 1180), (390, 844)])
