@@ -106,10 +106,13 @@ def test_the_papers_set_up_trains_its_first_rounds_and_stops_at_ctrl_c(tmp_path:
     process = subprocess.Popen(
         [*COFAL, *command], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    until(lambda: any(file.read_text().count("\n") >= 2 for file in tmp_path.glob("e/*/*/metrics.jsonl")), process)
-    workers = workers_of(process.pid)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    try:
+        until(lambda: any(file.read_text().count("\n") >= 2 for file in tmp_path.glob("e/*/*/metrics.jsonl")), process)
+        workers = workers_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()  # its workers end with it
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
