@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 AXE_VERSION := 4.14.0
 AXE := .venv/axe-core-$(AXE_VERSION).min.js
-.PHONY: setup axe demo test test-deploy bench lint clean
+.PHONY: setup axe demo test smoke test-deploy bench lint clean
 
 setup: $(STAMP)
 
@@ -29,7 +29,11 @@ demo: $(STAMP)
 	$(BIN)/cofal demo --out demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not deploy"
+	$(BIN)/python -m pytest -m "not deploy and not smoke"
+
+# Every table and figure of the paper on digits, twice: the second time nothing is computed and no byte changes.
+smoke: $(STAMP)
+	$(BIN)/python -m pytest -m smoke
 
 # Real servers and sites as processes on loopback, all of them: faults, security, both engines compared.
 test-deploy: $(STAMP)

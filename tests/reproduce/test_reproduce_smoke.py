@@ -12,7 +12,7 @@ from cofal.reproduce.claims import CLAIMS
 from cofal.reproduce.grid import experiment_names
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.timeout(900)  # three minutes on two free cores
 def test_all_names_run_and_run_again_to_the_same_bytes(tmp_path: Path) -> None:
     done = run(tmp_path, "all", "--json", "--out", "out")
