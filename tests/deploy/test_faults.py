@@ -14,6 +14,8 @@ from cofal.rundir import MAIN
 from faulty_federation import Faulty, undisturbed
 from running_federation import Running, wait_until
 
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
+
 PLAN = ["pretrain", "embed", "select", "label", "train", "select", "label", "train"]
 
 
@@ -30,8 +32,6 @@ def hurt(make_federation, tmp_path):
     return make
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("victim", ["site", "server"])
 def test_killed_in_every_phase_the_run_ends_as_if_undisturbed(hurt, victim):
     faulty, expected = hurt()
@@ -46,8 +46,6 @@ def test_killed_in_every_phase_the_run_ends_as_if_undisturbed(hurt, victim):
     assert faulty.outcome() == expected
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
 def test_a_site_that_never_comes_back_is_named_and_catches_up_later(hurt):
     faulty, _ = hurt("engine.min_clients=2", "engine.timeout=15", plan=None)
     names = faulty.made.names
@@ -66,8 +64,6 @@ def test_a_site_that_never_comes_back_is_named_and_catches_up_later(hurt):
     faulty.check()
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
 def test_a_second_client_under_a_taken_name_is_refused_and_both_are_named(hurt):
     faulty, _ = hurt("engine.timeout=20", plan=None)
     made = faulty.made
@@ -85,8 +81,6 @@ def test_a_second_client_under_a_taken_name_is_refused_and_both_are_named(hurt):
     assert set(read_json(faulty.run.status)["sites"]) == set(made.names)
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
 def test_a_full_disk_at_a_site_is_told_and_nothing_is_lost(hurt):
     faulty, _ = hurt("engine.timeout=60", plan=None)
     made, name = faulty.made, faulty.made.names[0]
@@ -119,8 +113,6 @@ def _start_limited(running, limit):
         )  # fmt: skip
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seconds", [-3600, 3600])
 def test_a_clock_an_hour_off_does_not_matter(hurt, seconds):
     plan = ["pretrain", "select", "label", "train"]
@@ -141,11 +133,8 @@ def test_a_clock_an_hour_off_does_not_matter(hurt, seconds):
     assert faulty.outcome() == expected
 
 
-@pytest.mark.deploy
-@pytest.mark.timeout(3600)
-@pytest.mark.slow
 def test_many_faults_in_a_row_lose_nothing(hurt):
-    """30 faults by default in `make test-deploy`; COFAL_SOAK_FAULTS sets the number for a quicker run."""
+    """30 faults by default in `make test-faults`; COFAL_SOAK_FAULTS sets the number for a quicker run."""
     count = int(os.environ.get("COFAL_SOAK_FAULTS", "30"))
     chance = random.Random(6)
     faulty, _ = hurt("train.rounds=2", plan=None)
