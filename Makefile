@@ -31,13 +31,14 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not deploy and not smoke and not faults"
 
-# Every table and figure of the paper on digits, twice: the second time nothing is computed and no byte changes.
+# Every table and figure of the paper on digits, twice: the second time nothing is computed and no byte changes. The first rounds of its
+# full set-up.
 smoke: $(STAMP)
 	$(BIN)/python -m pytest -m smoke
 
-# Real servers and sites as processes on loopback: security, restarts, both engines compared.
+# Real servers and sites as processes on loopback: security, restarts, both engines compared; memory with 32 sites.
 test-deploy: $(STAMP)
-	$(BIN)/python -m pytest tests/deploy -m "not faults"
+	$(BIN)/python -m pytest tests/deploy tests/federation/test_server_memory.py -m "not faults"
 
 # The same, disturbed: kills in every phase, lost sites, a full disk, a wrong clock, 30 faults in a row. An hour or more: a site killed
 # while it hands in an answer is waited for three minutes.

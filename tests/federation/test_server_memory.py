@@ -61,7 +61,7 @@ def measure(folder, strategy, sites=SITES, size=MODEL):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.deploy
 @pytest.mark.parametrize(("strategy", "held"), [("fedavg", 1), ("fedadam", 3)])
 def test_32_sites_and_a_model_of_45_mb(strategy, held, tmp_path):
     """At most three times what the server must hold, and 500 MB; a server optimiser holds two models more."""

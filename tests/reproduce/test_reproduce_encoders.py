@@ -77,7 +77,7 @@ def test_the_encoder_of_another_split_stands_in_by_rule(tmp_path: Path, cache: P
     assert used("dirichlet", 10.0, 0) == "cifar10, iid, seed 0, shared encoder"
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.timeout(900)
 def test_the_papers_set_up_trains_its_first_rounds_and_stops_at_ctrl_c(tmp_path: Path) -> None:
     """1,000 rounds of ResNet-18 are for a GPU; the same command reaches its first ones on 20 images here."""
