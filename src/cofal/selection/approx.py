@@ -72,7 +72,7 @@ def coverage_loss(
     """
     order = np.argsort(content_hash(pool, rng), kind="stable")
     half = pool.n if pool.n <= CHECK else min(CHECK, pool.n // 2)
-    part = pool.subset(enough_of_each_client(pool, budgets, order, half))
+    part = pool.subset(_enough_of_each_client(pool, budgets, order, half))
     judges = pool.subset(np.sort(order[-half:]))
     known = pool.rows(np.flatnonzero(pool.labeled))
     ours, exact = (torch.cat([rows, known]) for rows in (pool.rows(picks), part.rows(exactly(part, budgets).rows)))
@@ -91,10 +91,10 @@ def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int) ->
 
 def sampled(pool: Pool, budgets: Budgets, size: int, rng: np.random.Generator) -> np.ndarray:
     """About `size` rows (ascending), drawn by content."""
-    return enough_of_each_client(pool, budgets, np.argsort(content_hash(pool, rng), kind="stable"), size)
+    return _enough_of_each_client(pool, budgets, np.argsort(content_hash(pool, rng), kind="stable"), size)
 
 
-def enough_of_each_client(pool: Pool, budgets: Budgets, order: np.ndarray, size: int) -> np.ndarray:
+def _enough_of_each_client(pool: Pool, budgets: Budgets, order: np.ndarray, size: int) -> np.ndarray:
     """The first `size` rows of `order` (ascending), all labelled ones, and enough of each client for its budget."""
     chosen = pool.labeled.copy()
     chosen[order[:size]] = True
