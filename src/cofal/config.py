@@ -153,6 +153,7 @@ class TrainSettings(OptimiserSettings):
     rounds: int = Field(default=40, ge=1)
     lr: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=1e-3, ge=0)
     strategy: StrategyName = "fedadam"
     strategy_options: dict[str, float] = Field(default={"eta": 0.02, "tau": 1e-8})
     model: Literal["head", "image"] = Field(default="head", description="head on embeddings, or a whole image network")
