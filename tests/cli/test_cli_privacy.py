@@ -1,4 +1,4 @@
-"""`cofal privacy attack` on a small run: all files, sound figures, and mistakes told in one line."""
+"""`cofal privacy`: an attack on a small run, what a site has spent of its budget, and mistakes told in one line."""
 
 import json
 import sys
@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 from cofal.cli import app, main
 from cofal.config import load
 from cofal.federation.embedded import run_embedded
+from cofal.federation.site_settings import SiteSettings, create_site
+from cofal.privacy.accountant import site_account
+from cofal.privacy.policy import CountNoise, Policy
 from small_run import SMALL
 
 
@@ -79,3 +82,20 @@ def test_a_folder_without_a_run_is_named(tmp_path, monkeypatch, capsys):
         main()
     assert exit_.value.code == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_a_site_shows_what_its_counts_have_spent(tmp_path):
+    noise = CountNoise(mechanism="laplace", parameter=4.0, epsilon=1.0, delta=0.0)
+    create_site(tmp_path / "north", SiteSettings(name="north", images="images", policy=Policy(count_noise=noise)))
+    account = site_account(tmp_path / "north", noise)
+    account.spend("laplace", 4.0, answer="first")
+    account.spend("laplace", 4.0, times=2, answer="second")
+    told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "north")], catch_exceptions=False)
+    assert "Spent: epsilon 0.75 of 1, at delta 0" in told.stdout
+    told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "north"), "--json"], catch_exceptions=False)
+    found = json.loads(told.stdout)
+    assert found["spent"] == pytest.approx(0.75)
+    assert found["noise"] == [{"mechanism": "laplace", "parameter": 4.0, "answers": 2, "times": 3}]
+    create_site(tmp_path / "south", SiteSettings(name="south", images="images"))
+    told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "south")], catch_exceptions=False)
+    assert "count_noise in site.toml is not set" in told.stdout

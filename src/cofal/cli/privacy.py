@@ -1,4 +1,4 @@
-"""`cofal privacy`: what an attacker gets out of what leaves a client."""
+"""`cofal privacy`: what an attacker gets out of what leaves a client, and what a site has spent of its budget."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import typer
 
 from cofal.cli import app
 
-privacy = typer.Typer(help="How well what leaves a client is protected, measured.", no_args_is_help=True)
+privacy = typer.Typer(
+    help="How well what leaves a client is protected: measured, and accounted for.", no_args_is_help=True
+)
 app.add_typer(privacy, name="privacy")
-
-
-@privacy.callback()
-def _group() -> None:
-    """Keeps `attack` a command of the group, though it is the only one."""
 
 
 @privacy.command("attack")
@@ -88,3 +85,46 @@ def _levels(text: str) -> list[float]:
     for epsilon in found:
         noise_scale(epsilon)
     return found
+
+
+@privacy.command("spent")
+def spent_command(
+    site: Annotated[Path, typer.Argument(help="Folder of the site.", show_default=False)],
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show what a site's noised counts have spent of its privacy budget ([policy] count_noise in its site.toml).
+
+    When the budget does not suffice for an answer, the site refuses it, and a selection from aggregates ends there.
+
+    Example: cofal privacy spent sites/north
+    """
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from cofal.federation.site_settings import read_settings
+    from cofal.privacy.accountant import site_account
+
+    settings = read_settings(site)
+    noise = settings.policy.count_noise
+    if noise is None:
+        if json_:
+            typer.echo(json.dumps({"site": settings.name, "budget": None}))
+        else:
+            typer.echo(f"Site {settings.name} puts no noise on its counts: policy.count_noise in site.toml is not set")
+        return
+    account = site_account(site, noise)
+    kinds, spent = account.kinds(), account.spent()
+    if json_:
+        budget = {"epsilon": noise.epsilon, "delta": noise.delta}
+        typer.echo(json.dumps({"site": settings.name, "budget": budget, "spent": spent, "noise": kinds}))
+        return
+    table = Table(title=f"Noised counts that left {settings.name}", title_justify="left")
+    table.add_column("noise")
+    for heading in ("parameter", "answers", "counts a sample may change"):
+        table.add_column(heading, justify="right")
+    for kind in kinds:
+        table.add_row(kind["mechanism"], f"{kind['parameter']:g}", f"{kind['answers']:,}", f"{kind['times']:,}")
+    Console().print(table)
+    typer.echo(f"Spent: epsilon {spent:.4g} of {noise.epsilon:g}, at delta {noise.delta:g}")

@@ -14,7 +14,7 @@ import numpy as np
 from cofal.errors import UserError
 from cofal.federation.site import Site
 from cofal.labeling.reasons import told_why
-from cofal.privacy.accountant import Accountant
+from cofal.privacy.accountant import site_account
 from cofal.privacy.counting_noise import noisy
 from cofal.privacy.private_files import settle
 from cofal.privacy.secure_sum import Session, masks
@@ -78,8 +78,7 @@ def _noised(
         question.update(pool.tobytes())
     # In a partition a sample is in one group; balls overlap, and it may be in all of them.
     times = sum(1 if partition else answer[name].size for name, partition in counted.items())
-    budget = Accountant(site.folder / "privacy" / "spent.json", epsilon=noise.epsilon, delta=noise.delta)
-    budget.spend(noise.mechanism, noise.parameter, times, answer=question.hexdigest())
+    site_account(site.folder, noise).spend(noise.mechanism, noise.parameter, times, answer=question.hexdigest())
     secret = bytes.fromhex(settle(site.folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
     draw = masks.byte_source(masks.derive(secret, "counts", question.digest()))
     return {

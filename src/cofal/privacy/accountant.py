@@ -10,6 +10,7 @@ from typing import Any
 from cofal.errors import UserError
 from cofal.files import read_json
 from cofal.privacy.counting_noise import GAUSSIAN, LAPLACE, LARGEST
+from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import locked, write_private
 
 LEAST_DELTA = 1e-12  # below it, rounding in the composition would weigh as much as delta itself
@@ -64,8 +65,26 @@ class Accountant:
         """Epsilon of all answers so far, at the budget's delta."""
         return _epsilon(_grouped(self._entries()), self.delta)
 
+    def kinds(self) -> list[dict[str, Any]]:
+        """What was charged, by kind of noise: mechanism, parameter, answers, and the counts a sample could change."""
+        entries = self._entries()
+        return [
+            {
+                "mechanism": mechanism,
+                "parameter": parameter,
+                "answers": sum((e["mechanism"], e["parameter"]) == (mechanism, parameter) for e in entries),
+                "times": times,
+            }
+            for mechanism, parameter, times in _grouped(entries)
+        ]
+
     def _entries(self) -> list[dict[str, Any]]:
         return list(read_json(self.file)["answers"]) if self.file.exists() else []
+
+
+def site_account(folder: Path, noise: CountNoise) -> Accountant:
+    """The account of the counts that left the site in `folder`, against the budget of its policy."""
+    return Accountant(Path(folder) / "privacy" / "spent.json", epsilon=noise.epsilon, delta=noise.delta)
 
 
 Spending = tuple[tuple[str, float, int], ...]  # mechanism, parameter, how many counts
