@@ -1,11 +1,16 @@
 """Shared fixtures."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from cofal.config import load
 from small_run import SMALL
+
+# A shell gives its background jobs SIGINT ignored, and their children inherit that; with a handler of our own the
+# processes that tests start hear Ctrl-C wherever the tests run.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
