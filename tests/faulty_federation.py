@@ -109,12 +109,7 @@ class Faulty:
 
     def outcome(self) -> dict:
         """What an undisturbed run must agree with."""
-        cells = read_json(self.run.results)
-        return {
-            "asked": {name: open_site(self.made.base / name).asked(MAIN) for name in self.made.names},
-            "encoder": read_json(self.run.info)["encoder"],
-            "curve": [(cell["budget"], cell["accuracy"]) for cell in cells],
-        }
+        return outcome(self.run, {name: self.made.base / name for name in self.made.names})
 
 
 def label_open(site_folder: Path, noted: dict[str, str]) -> None:
@@ -149,8 +144,14 @@ def undisturbed(made: Federation, plan: list[str], folder: Path) -> dict:
         given = {"run-dir": str(folder), "phase": phase, "sites": len(made.names)}
         server_app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given))
         close_order(run, phase)
+    return outcome(run, {name: folder / name for name in made.names})
+
+
+def outcome(run: RunDir, sites: dict[str, Path]) -> dict:
+    """Encoder, what every site was asked, and the curve so far."""
+    cells = read_json(run.results) if run.results.exists() else []
     return {
-        "asked": {name: open_site(folder / name).asked(MAIN) for name in made.names},
+        "asked": {name: open_site(folder).asked(MAIN) for name, folder in sites.items()},
         "encoder": read_json(run.info)["encoder"],
-        "curve": [(cell["budget"], cell["accuracy"]) for cell in read_json(run.results)],
+        "curve": [(cell["budget"], cell["accuracy"]) for cell in cells],
     }

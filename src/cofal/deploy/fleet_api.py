@@ -5,11 +5,13 @@ No code is ever fetched: `get-fab` is not called, and content is inflated from f
 
 from __future__ import annotations
 
+import datetime
 import ssl
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -18,6 +20,7 @@ from flwr.app import Message
 from google.protobuf.message import DecodeError
 
 from cofal.deploy import flwr_private as fl
+from cofal.deploy.parcel import Parcel
 from cofal.errors import CofalError, UserError
 
 PUBLIC_KEY, SIGNATURE, TIMESTAMP = fl.FLEET_HTTP_PUBLIC_KEY_HEADER, fl.FLEET_HTTP_SIGNATURE_HEADER, fl.TIMESTAMP_HEADER
@@ -53,6 +56,12 @@ class Delivery:
     def run(self) -> int:
         return int(self.envelope.metadata.run_id)
 
+    @property
+    def asks(self) -> str:
+        """What is asked, whatever the number of the message: run, type, and ids of the content's objects."""
+        parts = [child.object_id for child in fl.ObjectTree.FromString(self.tree).children]
+        return " ".join([str(self.run), self.envelope.metadata.message_type, *parts])
+
     def to_bytes(self) -> bytes:
         return bytes(
             fl.PullMessagesResponse(
@@ -83,21 +92,26 @@ class FleetConnection:
         self._http = httpx.Client(
             base_url=f"https://{address}", verify=context, timeout=30.0, trust_env=False, follow_redirects=False
         )
+        self._late = datetime.timedelta()  # how far this machine's clock is behind the server's, if that matters
         self.node = 0
 
     def close(self) -> None:
         self._http.close()
 
-    def activate(self, earlier: int = 0) -> int:
-        """Report for duty; the site's node id. `earlier`: the id this site had when it was killed.
+    def activate(self, earlier: int = 0, *, anew: bool = False) -> int:
+        """Report for duty; the site's node id. `earlier`: the id this site had when it was killed or cut off.
 
         The server refuses a second activation until the heartbeats of the killed process have lapsed; but a heartbeat
-        under the earlier id, signed with the same key, takes its place at once.
+        under the earlier id, signed with the same key, takes its place at once. `anew`: let the server know that this
+        is a new beginning, so that it asks again what it had asked.
         """
         self.node = earlier
         try:
             if earlier:
                 self.heartbeat()
+                if anew:
+                    self.deactivate()
+                    self.node = 0
         except NotAdmitted:
             self.node = 0
         if not self.node:
@@ -155,35 +169,32 @@ class FleetConnection:
         fl.validate_object_content(content)
         return content
 
-    def answer(self, reply: Message, seconds: float) -> None:
-        """Send a reply, object by object; `seconds` is the work behind it, for the server's statistics."""
-        with fl.no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree = fl.get_object_tree(reply)
-            objects = fl.get_all_nested_objects(reply)
-        plain = fl.remove_content_from_message(reply) if reply.has_content() else reply
+    def hand_in(self, parcel: Parcel) -> None:
+        """Send an answer part by part; one that was handed in halfway before is completed."""
         response = self._call(
-            "push-messages",
-            fl.PushMessagesRequest(
-                node=fl.Node(node_id=self.node),
-                messages_list=[fl.message_to_proto(plain)],
-                message_object_trees=[tree],
-                clientapp_runtime_list=[seconds],
-            ),
-            fl.PushMessagesResponse,
+            "push-messages", fl.PushMessagesRequest.FromString(parcel.announcement), fl.PushMessagesResponse
         )
-        wanted, run = set(response.objects_to_push), reply.metadata.run_id
-        for object_id, item in objects.items():
-            if object_id in wanted:
+        run, session, wanted = parcel.envelope.metadata.run_id, response.session_id, set(response.objects_to_push)
+        if not wanted:  # announced before, and the server waits for the rest (it knows which session); or nobody waits
+            session, wanted = "", {part for part in parcel.parts if self._lacks(run, part)}
+        for part, read in parcel.parts.items():
+            if part in wanted:
                 request = fl.PushObjectRequest(
                     node=fl.Node(node_id=self.node),
                     run_id=run,
-                    object_id=object_id,
-                    object_content=item.deflate(),
-                    session_id=response.session_id,
+                    object_id=part,
+                    object_content=read(),
+                    session_id=session,
                 )
-                if not self._call("push-object", request, fl.PushObjectResponse).stored:
+                # A part may have come from another site meanwhile: equal parts have equal ids.
+                if not self._call("push-object", request, fl.PushObjectResponse).stored and self._lacks(run, part):
                     raise Unreachable("the server did not keep a part of the answer")
+
+    def _lacks(self, run: int, part: str) -> bool:
+        """Does the server wait for this object?"""
+        request = fl.PullObjectRequest(node=fl.Node(node_id=self.node), run_id=run, object_id=part)
+        response = self._call("pull-object", request, fl.PullObjectResponse)
+        return bool(response.object_found and not response.object_available)
 
     def confirm(self, delivery: Delivery) -> None:
         """The message is answered: the server may forget its content."""
@@ -195,7 +206,7 @@ class FleetConnection:
         self._call("confirm-message-received", request, fl.ConfirmMessageReceivedResponse)
 
     def _call(self, path: str, request: Any, kind: type[Any], timeout: float = 30.0) -> Any:
-        stamp = fl.now().isoformat()
+        stamp = (fl.now() + self._late).isoformat()
         headers = self._versions | {
             "content-type": fl.PROTOBUF_MEDIA_TYPE,
             "accept": fl.PROTOBUF_MEDIA_TYPE,
@@ -218,12 +229,28 @@ class FleetConnection:
                 return kind.FromString(content)
             except DecodeError:
                 raise Unreachable(f"the answer of {self._address} to {path} cannot be read") from None
+        if status == httpx.codes.UNAUTHORIZED:
+            self._set_clock(response.headers.get("date", ""))
         told = content[:200].decode("utf-8", "replace")
         if status == httpx.codes.FORBIDDEN and path != "activate-node":
             raise RunOver("the run has ended")
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:  # also 500: the SuperLink's database was busy for too long
             raise Unreachable(f"{self._address} answers {status}: {told}")
         raise NotAdmitted(f"{self._address} refuses {path} ({status}): {told}")
+
+    def _set_clock(self, date: str) -> None:
+        """Take the time from the server, whose certificate was checked, if ours is what it refuses."""
+        try:
+            late = parsedate_to_datetime(date) - fl.now()
+        except (ValueError, TypeError):
+            return
+        if abs(late - self._late).total_seconds() >= CLOCK_AHEAD:
+            self._late, seconds = late, late.total_seconds()
+            side = "behind" if seconds > 0 else "ahead of"
+            raise Unreachable(
+                f"this machine's clock is {abs(seconds):.0f} s {side} that of {self._address}, whose time is taken for "
+                "signatures from now on; set the clock right"
+            )
 
 
 def speaks_for_itself(body: bytes) -> bool:

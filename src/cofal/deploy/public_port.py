@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import formatdate
 from pathlib import Path
 
 import h11
@@ -208,7 +209,11 @@ class PublicPort:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rejected: _Reject) -> None:
         text = rejected.reason.encode("ascii", "replace")
-        kind = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+        kind = [
+            (b"content-type", b"text/plain"),
+            (b"date", formatdate(usegmt=True).encode()),  # a site with a wrong clock takes it from here
+            (b"connection", b"close"),
+        ]
         writer.write(_head(b"HTTP/1.1 %d refused" % rejected.status, len(text), kind) + text)
         async with asyncio.timeout(_LINGER):  # closed at once, with bytes unread, the answer would be lost on its way
             await writer.drain()

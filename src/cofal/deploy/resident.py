@@ -1,18 +1,19 @@
 """`cofal client up`: a site's process. It waits for messages, answers with the installed ClientApp, and stays alive.
 
-A message in work is noted on disk until its answer has left. A process that is killed and started again takes up the
-same message, so that the server only sees a slow answer; handlers are built so that answering twice changes nothing.
+A message in work is noted on disk until its answer has left, and the answer is kept there. A process that is killed and
+started again takes up the same message, or hands in the rest of the same answer, so that the server only sees a slow
+one; handlers are built so that answering twice changes nothing.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import random
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,17 +24,19 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from cofal.deploy.certificates import read_site_key
 from cofal.deploy.fleet_api import HEARTBEAT, Delivery, FleetConnection, NotAdmitted, RunOver, Unreachable
+from cofal.deploy.heartbeats import Heartbeats
+from cofal.deploy.parcel import Parcel
 from cofal.errors import CofalError, UserError
 from cofal.federation.messages import CLIENT_RAISED, REFUSED
-from cofal.federation.site_settings import SiteSettings, read_settings
+from cofal.federation.site_settings import SETTINGS, SiteSettings, read_settings
 from cofal.files import read_json, write_bytes, write_fault
 
 log = logging.getLogger("cofal")
 
-_IN_WORK, _NODE = "in_work.bin", "node.json"
+_IN_WORK, _ANSWER, _NODE = "in_work.bin", "answer.bin", "node.json"
 _MOST_ATTEMPTS = 2  # a message that ends the process twice is answered with an error
 _FAST, _SLOW, _ACTIVE = 0.2, 2.0, 10.0  # seconds between two polls: in a phase, when idle; how long a phase may pause
-_LONGEST_PAUSE = 30.0  # seconds between two attempts to connect
+_LONGEST_PAUSE = 10.0  # seconds between two attempts to connect
 
 Answer = Callable[[Message, Context], Message]
 
@@ -68,7 +71,7 @@ def run_site(folder: Path) -> None:
             with suppress(CofalError):
                 if connection.node:
                     connection.deactivate()  # now the server knows, and asks again what it still wants
-                    for note in (_NODE, _IN_WORK):
+                    for note in (_NODE, _IN_WORK, _ANSWER):
                         (folder / note).unlink(missing_ok=True)
             connection.close()
 
@@ -117,10 +120,11 @@ def _keep_serving(connection: FleetConnection, folder: Path, answer: Answer) -> 
 
 def _serve(connection: FleetConnection, folder: Path, answer: Answer) -> NoReturn:
     """Answer messages as long as the connection holds."""
-    connection.activate(earlier=_earlier_node(folder))
+    # Without a message in work, one may have been lost between the server and our note of it: it shall ask again.
+    connection.activate(earlier=_earlier_node(folder), anew=not (folder / _IN_WORK).exists())
     _note(folder / _NODE, json.dumps({"node": str(connection.node), "boot": _boot()}).encode())
     log.info("connected as node %d", connection.node)
-    with _Heartbeats(connection) as heartbeats:
+    with Heartbeats(connection) as heartbeats:
         _take_up(connection, folder, answer)
         pause, last = _FAST, time.monotonic()
         while True:
@@ -156,8 +160,10 @@ def _take_up(connection: FleetConnection, folder: Path, answer: Answer) -> None:
     if delivery is None:
         note.unlink()
         return
-    kind = delivery.envelope.metadata.message_type
-    if attempts > _MOST_ATTEMPTS:
+    kind, kept = delivery.envelope.metadata.message_type, Parcel.kept(folder / _ANSWER)
+    if kept is not None and kept.answers(delivery.envelope):
+        log.info("handing in the answer to %s", kind)
+    elif attempts > _MOST_ATTEMPTS:
         log.error("%s ended this process %d times; it is answered with an error", kind, attempts - 1)
         answer = _refuse
     else:
@@ -171,29 +177,13 @@ def _refuse(message: Message, context: Context) -> Message:
 
 
 def _work(connection: FleetConnection, folder: Path, answer: Answer, delivery: Delivery) -> None:
-    """Fetch a message's content, answer it, send the answer."""
+    """Answer a message and hand in the answer."""
     kind, began = delivery.envelope.metadata.message_type, time.monotonic()
     try:
-        try:
-            message = connection.content(delivery)
-            context = Context(
-                run_id=delivery.run,
-                node_id=connection.node,
-                node_config={"site": str(folder)},
-                state=RecordDict(),
-                run_config={},
-            )
-            reply = answer(message, context)
-            del message  # a model's size, while the answer of the same size is on its way
-        except (Unreachable, RunOver, NotAdmitted):
-            raise
-        except Exception as error:  # a message that cannot be read: told in one line, without its content
-            log.exception("cannot read %s", kind)
-            told = str(error) if isinstance(error, CofalError) else type(error).__name__
-            reply = Message(Error(REFUSED, f"the message cannot be read: {told}"), reply_to=delivery.envelope)
-        seconds = time.monotonic() - began
-        _send(connection, reply, seconds)
+        parcel, seconds = _parcel(connection, folder, answer, delivery)
+        _send(connection, parcel)
         connection.confirm(delivery)
+        reply = parcel.envelope
         outcome = f"refused: {reply.error.reason}" if reply.has_error() else "answered"
         log.info("%s %s (%.1f s of work, %.1f s in all)", kind, outcome, seconds, time.monotonic() - began)
     except RunOver:
@@ -203,16 +193,57 @@ def _work(connection: FleetConnection, folder: Path, answer: Answer, delivery: D
     (folder / _IN_WORK).unlink(missing_ok=True)
 
 
-def _send(connection: FleetConnection, reply: Message, seconds: float) -> None:
-    """Send an answer; while the server is away it waits here, since its work is done and must not be lost."""
+def _parcel(connection: FleetConnection, folder: Path, answer: Answer, delivery: Delivery) -> tuple[Parcel, float]:
+    """The answer to hand in and the seconds of work behind it; what was worked out before is not worked out again."""
+    kept, began = Parcel.kept(folder / _ANSWER), time.monotonic()
+    settings = folder / SETTINGS
+    policy = hashlib.sha256(settings.read_bytes() if settings.exists() else b"").hexdigest()
+    asks = f"{delivery.asks} {policy}"  # under another policy the answer may be another
+    if kept is not None and kept.asks == asks:
+        if kept.answers(delivery.envelope):
+            return kept, 0.0
+        if not kept.envelope.has_error():
+            return Parcel.of(kept.reply_to(delivery.envelope), asks, 0.0), 0.0
+    reply = _reply(connection, folder, answer, delivery)
+    seconds = time.monotonic() - began
+    parcel = Parcel.of(reply, asks, seconds)
+    try:
+        parcel.keep(folder / _ANSWER)
+    except CofalError as error:
+        log.warning("%s", error)
+        (folder / _ANSWER).unlink(missing_ok=True)
+    return parcel, seconds
+
+
+def _reply(connection: FleetConnection, folder: Path, answer: Answer, delivery: Delivery) -> Message:
+    """Fetch a message's content and let the ClientApp answer it."""
+    try:
+        context = Context(
+            run_id=delivery.run,
+            node_id=connection.node,
+            node_config={"site": str(folder)},
+            state=RecordDict(),
+            run_config={},
+        )
+        return answer(connection.content(delivery), context)
+    except (Unreachable, RunOver, NotAdmitted):
+        raise
+    except Exception as error:  # a message that cannot be read: told in one line, without its content
+        log.exception("cannot read %s", delivery.envelope.metadata.message_type)
+        told = str(error) if isinstance(error, CofalError) else type(error).__name__
+        return Message(Error(REFUSED, f"the message cannot be read: {told}"), reply_to=delivery.envelope)
+
+
+def _send(connection: FleetConnection, parcel: Parcel) -> None:
+    """Hand in an answer; while the server is away it waits here, since its work is done and must not be lost."""
     pause = 0.5
     while True:
         try:
-            return connection.answer(reply, seconds)
+            return connection.hand_in(parcel)
         except Unreachable as error:
             log.warning("%s; the answer waits", error)
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE / 3)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _earlier_node(folder: Path) -> int:
@@ -229,30 +260,3 @@ def _earlier_node(folder: Path) -> int:
 def _boot() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
-
-
-class _Heartbeats:
-    """Heartbeats in a thread of their own, so that a long computation does not look like a lost site."""
-
-    def __init__(self, connection: FleetConnection):
-        self._connection, self._over = connection, threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
-        self.failure: CofalError | None = None
-
-    def __enter__(self) -> _Heartbeats:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=6.0)
-
-    def _beat(self) -> None:
-        while not self._over.wait(HEARTBEAT * 0.5):
-            try:
-                self._connection.heartbeat()
-            except Unreachable:
-                continue  # the main thread meets the same and says so
-            except CofalError as error:
-                self.failure = error
-                return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
@@ -66,6 +66,7 @@ class _Post:
         self.waiting: dict[str, str] = {}  # message id -> site
         self.lost: dict[str, str] = {}  # site -> why its question must be sent again
         self.connected: dict[str, str] = {}  # site -> when the client that was asked had connected
+        self._pull = _puller(grid)
         self._send(self.questions)
 
     @property
@@ -103,7 +104,7 @@ class _Post:
         """The answer to one question, if it is there."""
         try:
             with _reaching_out():
-                answers = list(self.grid.pull_messages([number]))
+                answers = self._pull(number)
             for answer in answers:
                 if answer.has_content():
                     answer.content = unbundle(answer.content)
@@ -142,6 +143,15 @@ class _Post:
                 )
         if again:
             self._send(again)
+
+
+def _puller(grid: Grid) -> Callable[[str], list[Message]]:
+    """How an answer is fetched: over the network an unfinished one must not hold up the others."""
+    if isinstance(grid, InProcessGrid):
+        return lambda number: list(grid.pull_messages([number]))
+    from cofal.deploy.arrivals import Arrivals  # Flower's processes alone need it
+
+    return Arrivals(grid).pull
 
 
 @contextmanager

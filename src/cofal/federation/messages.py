@@ -24,7 +24,8 @@ _NPY = "numpy.ndarray"  # Flower's name for an array in numpy's file format
 # Codes of error replies: Flower's own for an exception in a ClientApp, and ours for a request the site refuses.
 CLIENT_RAISED, REFUSED = 2, 1002
 # ... and Flower's own for a question or an answer that was lost with the client: it may be asked again.
-LOST = frozenset({3, 4, 5})
+UNAVAILABLE = 3
+LOST = frozenset({UNAVAILABLE, 4, 5})
 
 # Message types. Flower's strategies send plain "train" and "evaluate"; `config["job"]` says what to train or evaluate.
 TRAIN, EVALUATE = "train", "evaluate"

@@ -1,0 +1,56 @@
+"""Answers as they arrive at a ServerApp, part by part, over Flower's Runtime API; nothing here waits.
+
+Flower's own grid waits for all parts of an answer that a site has announced, up to three minutes if the site died on
+the way, and reads nobody else's meanwhile. Here an answer is there or not yet there; who waits, and how long, decides
+`cofal.federation.delivery`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from flwr.app import Error, Message
+from flwr.serverapp import Grid
+
+from cofal.deploy import flwr_private as fl
+from cofal.federation.messages import UNAVAILABLE
+
+
+class Arrivals:
+    """The answers to the questions of one exchange."""
+
+    def __init__(self, grid: Grid):
+        self._grid = cast(Any, grid)  # flwr's HttpGrid; tests/deploy/test_flwr_private.py looks at what is used of it
+        self._announced: dict[str, tuple[Any, Any]] = {}  # question -> its answer's envelope and the tree of its parts
+
+    def pull(self, question: str) -> list[Message]:
+        """The answer to a question, by its message id, if all of it is there.
+
+        An answer with a part that will never come (its sender was away for too long) is an error of code UNAVAILABLE.
+        """
+        client = self._grid._runtime_client
+        if question not in self._announced:
+            response = client.PullMessages(fl.PullAppMessagesRequest(message_ids=[question]))
+            if not response.messages_list:
+                return []
+            self._announced[question] = (response.messages_list[0], response.message_object_trees[0])
+        envelope, tree = self._announced[question]
+        number, node, run = envelope.metadata.message_id, self._grid.node, self._grid.run.run_id
+        contents: dict[str, bytes] = {}
+        # Parts are sent children first: the root is looked for first, so that half an answer is not held in memory.
+        for part in reversed([each.object_id for each in fl.iterate_object_tree(tree)]):
+            found = client.PullObject(fl.PullObjectRequest(node=node, run_id=run, object_id=part))
+            if not found.object_found:
+                del self._announced[question]
+                why = Error(UNAVAILABLE, "a part of the answer did not arrive in time")
+                return [Message(why, reply_to=fl.message_from_proto(envelope))]
+            if not found.object_available:
+                return []
+            contents[part] = found.object_content
+        client.ConfirmMessageReceived(
+            fl.ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
+        )  # now the server forgets it
+        del self._announced[question]
+        message = cast(Message, fl.inflate_object_from_contents(number, contents))
+        message.metadata.__dict__["_message_id"] = number
+        return [message]
