@@ -17,8 +17,8 @@ from cofal.reproduce.scales import SCALES, load_scale
 CELL = Cell("digits", "iid", None, 4, "maxherding-central", 0, (12, 40), params={"probcover": {"delta": 0.5}})
 
 
-def test_thirteen_names_each_with_a_claim_at_every_scale() -> None:
-    assert len(experiment_names()) == 13
+def test_fourteen_names_each_with_a_claim_at_every_scale() -> None:
+    assert len(experiment_names()) == 14
     decided = set()
     for name in experiment_names():
         experiment = load_experiment(name)

@@ -1,6 +1,6 @@
 """Coordinated low-budget selection: Mohr and Weinshall, "Coordination on a Budget: Federated Active Learning with Few
 Labels". One selector over all clients' shared embeddings (plain, perturbed, or known by aggregates only), or run by
-each client alone in that space ("CentEmb per-client"); one federated head.
+each client alone in that space ("CentEmb per-client"), or as `auto` finds best; one federated head.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from cofal.baselines.system import Federation, Outcome
 from cofal.privacy.perturbation import perturb
 from cofal.rng import generator
 from cofal.selection import select
+from cofal.selection.auto import Decision
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Coordinated:
     """A system: `method` (a name of `cofal.select`, or a selector) under one kind of coordination."""
 
     method: str | Callable[..., Any]
-    coordination: str = "central"  # central | aggregate | per-client
+    coordination: str = "central"  # central | aggregate | per-client | auto
     epsilon: float = 0.0  # displacement of the noise on what clients share, for central selection
     params: Mapping[str, Any] = field(default_factory=dict)  # of the method, such as delta
 
@@ -35,6 +36,7 @@ class Coordinated:
                 for client, rows in enumerate(federation.embeddings)
             ]
         exchanged = [0, 0]
+        decisions: list[Decision] = []
 
         def choose(turn: Turn) -> Order:
             picks = select(
@@ -50,10 +52,11 @@ class Coordinated:
             )
             exchanged[0] += picks.rounds
             exchanged[1] += picks.bytes_up
+            decisions.extend([picks.decision] if picks.decision else [])
             return picks.order
 
         outcome = play(federation, budgets, seed, choose, fit_federated)
-        return replace(outcome, rounds=exchanged[0], bytes_up=exchanged[1])
+        return replace(outcome, rounds=exchanged[0], bytes_up=exchanged[1], decisions=decisions)
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -96,9 +96,15 @@ def _checked(order: Order, turn: Turn) -> Order:
 
 
 def fit_federated(federation: Federation, labelled: Labelled, seed: int, local: LocalTraining | None = None) -> Fitted:
-    """One head trained by all clients on the shared embeddings of what they labelled."""
+    """One head trained by all clients on the shared embeddings of what they labelled.
+
+    In a `pooled` federation one party trains on all labels. Where every client takes one full-batch step a round, as
+    by default, the mean of their steps is the step on all labels: the same head up to rounding, at one client's cost.
+    """
     rows = [own[picked] for own, picked in zip(federation.embeddings, labelled)]
     labels = [own[picked] for own, picked in zip(federation.labels, labelled)]
+    if federation.pooled:
+        rows, labels = [np.concatenate(rows)], [np.concatenate(labels)]
     head = federated_head(rows, labels, federation.classes, federation.train, seed=seed, local=local)
     return Fitted([head], predict_proba(head, federation.test))
 

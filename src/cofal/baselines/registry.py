@@ -24,7 +24,6 @@ from cofal.baselines.uncertainty import SCORES
 from cofal.errors import UserError
 
 METHODS = ("probcover", "typiclust", "maxherding")
-COORDINATIONS = ("central", "aggregate", "per-client", "perturbed")
 EPSILON = 0.6  # of `METHOD-perturbed`, the largest noise that the paper finds harmless
 
 SYSTEMS: dict[str, System] = {
@@ -32,6 +31,7 @@ SYSTEMS: dict[str, System] = {
     **{f"{method}-aggregate": Coordinated(method, "aggregate") for method in METHODS},
     **{f"{method}-perturbed": Coordinated(method, "central", EPSILON) for method in METHODS},
     **{f"{method}-per-client": Coordinated(method, "per-client") for method in METHODS},
+    **{f"{method}-auto": Coordinated(method, "auto") for method in METHODS},
     **{f"ono-{method}": Separate(method) for method in METHODS},
     **{f"s-al-{score}": SeparateAL(score) for score in SCORES},
     **{f"f-al-{score}": FederatedAL(score) for score in SCORES},
@@ -49,7 +49,8 @@ def find_system(name: str, params: Mapping[str, Mapping[str, Any]] | None = None
 
     A name is one of SYSTEMS, `METHOD-perturbed-EPSILON` (maxherding-perturbed-0.3), or `module:Name` for one of yours:
     a System (a callable whose first argument is `federation`), or a selector as in docs/selection.md, which runs
-    centrally; `module:Name-per-client` runs it at each client alone, `-perturbed` and `-perturbed-EPSILON` on noise.
+    centrally; `module:Name-per-client` runs it at each client alone, `-auto` as is found best, `-perturbed` and
+    `-perturbed-EPSILON` on noise.
     """
     if ":" in name:
         found = _of_the_user(name)
@@ -79,9 +80,10 @@ def _of_the_user(name: str) -> System:
         return Coordinated(thing, "central", _epsilon(name, epsilon))
     if coordination == "perturbed":
         return Coordinated(thing, "central", EPSILON)
-    if kind not in ("", "central", "per-client"):
+    if kind not in ("", "central", "per-client", "auto"):
         raise UserError(
-            f"{spec} cannot run under {coordination!r}; use {spec}-central, {spec}-per-client or {spec}-perturbed"
+            f"{spec} cannot run under {coordination!r}; "
+            f"use {spec}-central, {spec}-per-client, {spec}-auto or {spec}-perturbed"
         )
     return Coordinated(thing, kind or "central")
 

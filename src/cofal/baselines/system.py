@@ -13,6 +13,7 @@ import numpy as np
 
 from cofal.config import TrainSettings
 from cofal.errors import UserError
+from cofal.selection.auto import Decision
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Federation:
     classes: int
     own: list[Own] | None = None  # one per client, for systems in which every client has its own encoder
     train: TrainSettings = field(default_factory=lambda: TrainSettings(rounds=50))
+    pooled: bool = False  # train the federated head on all labels in one place: see `playing.fit_federated`
 
     def __post_init__(self) -> None:
         sizes = [len(rows) for rows in self.embeddings]
@@ -59,6 +61,7 @@ class Outcome:
     seconds: list[float]  # selecting and training, one per budget
     rounds: int = 0  # round trips and bytes sent up by an aggregate selection; 0 for the others
     bytes_up: int = 0
+    decisions: list[Decision] = field(default_factory=list)  # of a system that decides how to coordinate, one a step
 
     def picks(self, step: int) -> list[tuple[int, int]]:
         """The picks behind `accuracy[step]`."""

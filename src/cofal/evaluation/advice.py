@@ -133,7 +133,7 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
         cells=cells,
         redundant=_forecast(_redundant, counts, again, own),
         saved=_forecast(_saved, counts, again, own),
-        central_wins=_central_wins(decision),
+        central_wins=central_wins(decision),
         radius=estimate_radius(pool, generator(seed, "radius")),
     )
 
@@ -159,8 +159,11 @@ def _forecast(of: Any, counts: np.ndarray, again: np.ndarray, budgets: list[int]
     return Forecast(value, min(max(0.0, value - Z95 * error), most), min(value + Z95 * error, most))
 
 
-def _central_wins(decision: Decision) -> float:
-    """From the mean clear overlap, its uncertainty, and how the trials scattered around the point of equality."""
+def central_wins(decision: Decision) -> float:
+    """How likely central coordination beats per-client.
+
+    From the mean clear overlap, its uncertainty, and how the trials scattered around the point of equality.
+    """
     distance = float(mean_of_pairs(decision.clear)) - EVEN
     scale = math.hypot(SPREAD, decision.overlap.error / (1 - decision.blur))
     return 0.5 * (1 + math.erf(distance / (scale * math.sqrt(2))))

@@ -14,8 +14,12 @@ from cofal.errors import UserError
 from cofal.reproduce.cells import Cell
 from cofal.reproduce.scales import Scale, Split
 
-View = Literal["budgets", "gaps", "alpha", "noise", "aggregate", "high-budget", "theory"]
-_TWO_SIDED = ("{method}-central", "{method}-per-client")  # what a selector of the user's can be put into
+View = Literal["budgets", "gaps", "alpha", "noise", "aggregate", "high-budget", "theory", "auto"]
+_TWO_SIDED = (
+    "{method}-central",
+    "{method}-per-client",
+    "{method}-auto",
+)  # what a selector of the user's can be put into
 
 
 class Grid(Section):
@@ -28,6 +32,9 @@ class Grid(Section):
     clients: list[int] = Field(default=[], description="numbers of clients; empty: the set's own")
     budgets: dict[str, list[int]] = Field(default={}, description="by scale; a scale left out: the set's own")
     per_client: dict[str, int] = Field(default={}, description="by scale: one budget, so many labels a client")
+    seeds: dict[str, list[int]] = Field(default={}, description="by scale; a scale left out: the scale's own")
+    rows: dict[str, int] = Field(default={}, description="by scale: so many of the training rows, where cells are many")
+    pooled: bool = Field(default=False, description="train the classifier on all labels in one place, which is faster")
     encoder: dict[str, Literal["iid", "split"]] = Field(
         default={}, description="by scale: the shared encoder of the IID split for all splits, or the split's own"
     )
@@ -49,9 +56,9 @@ class Grid(Section):
                                 set_name, split.split, split.alpha, clients, system, seed, tuple(budgets),
                                 encoder="iid" if other_encoder and split.split != "iid" else "",
                                 params={"probcover": {"delta": plan.delta}} if "probcover" in system else {},
-                                code=code,
+                                code=code, rows=self.rows.get(scale_name), pooled=self.pooled,
                             )
-                            for seed in scale.seeds
+                            for seed in self.seeds.get(scale_name, scale.seeds)
                         ]  # fmt: skip
         return found
 
@@ -66,11 +73,11 @@ class Grid(Section):
 
 
 class Experiment(Section):
-    """One table or figure of the paper."""
+    """One table or figure of the paper, or beyond it."""
 
     name: str
     title: str
-    paper: str = Field(description="what it is in the paper")
+    paper: str = Field(default="", description="what it is in the paper; empty: the paper has no such thing")
     about: str = Field(description="what is compared, in a sentence or two")
     view: View
     paper_table: str = Field(default="", description="where the paper's numbers are")
@@ -92,7 +99,7 @@ def split_of(name: str) -> Split:
 
 
 def experiment_names() -> list[str]:
-    """All tables, then all figures, then the theory, each in the order of the paper."""
+    """All tables, then all figures, then the theory, each in the order of the paper; then what goes beyond it."""
     return [*_ORDER]
 
 
@@ -124,4 +131,5 @@ _ORDER = (
     "fig-same-embedding",
     "fig-alpha",
     "theory",
+    "auto",
 )

@@ -18,7 +18,16 @@ _ABOUT = {
     "paper": "The paper's own set-up.",
 }
 _SIGN = {"holds": "✅", "holds, within doubt": "🟢", "holds in part": "🟡", "does not hold": "❌"}
-_SHOWN = ("fig-same-embedding", "fig-alpha", "fig-gap-iid", "fig-aggregate", "fig-noise", "fig-high-budget", "theory")
+_SHOWN = (
+    "fig-same-embedding",
+    "fig-alpha",
+    "fig-gap-iid",
+    "fig-aggregate",
+    "fig-noise",
+    "fig-high-budget",
+    "theory",
+    "auto",
+)
 
 
 @dataclass

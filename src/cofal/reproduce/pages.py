@@ -16,7 +16,7 @@ from cofal.reproduce.book import Book
 from cofal.reproduce.claims import verdict
 from cofal.reproduce.claims.checks import Check, Verdict
 from cofal.reproduce.records import total_seconds
-from cofal.reproduce.views import budgets, gaps, high_budget, lines, theory
+from cofal.reproduce.views import auto, budgets, gaps, high_budget, lines, theory
 from cofal.reproduce.views.drawing import save
 from cofal.reproduce.views.page import Table, View
 
@@ -28,6 +28,7 @@ VIEWS: dict[str, Callable[[Book], View]] = {
     "noise": lines.noise_view,
     "high-budget": high_budget.view,
     "theory": theory.view,
+    "auto": auto.view,
 }
 NOTES = "notes.toml"  # claim -> why it came out as it did; written by people, after looking
 
@@ -41,7 +42,7 @@ def write_page(book: Book, folder: Path, command: str, facts: dict[str, dict], n
     write_text(folder / f"{experiment.name}.csv", made.csv())
     parts = [
         f"# {experiment.title}\n",
-        f"{experiment.paper} of the paper. {experiment.about}\n",
+        f"{experiment.paper} of the paper. {experiment.about}\n" if experiment.paper else f"{experiment.about}\n",
         f"![{experiment.title}]({experiment.name}.png)\n",
     ]
     for name, each in zip(experiment.claims, verdicts):

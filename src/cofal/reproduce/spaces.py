@@ -135,10 +135,19 @@ class Spaces:
                     )
                 own.append(Own(np.array(rows), np.array(seen)))  # read-only maps: torch wants its own
         return Federation(
-            [train[rows] for rows in parts], [train_labels[rows] for rows in parts], test, test_labels, classes, own
-        )
+            [train[rows] for rows in parts], [train_labels[rows] for rows in parts], test, test_labels, classes, own,
+            pooled=cell.pooled,
+        )  # fmt: skip
 
     def _arrays(self, cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+        """Training rows (`cell.rows` of them), their labels, test rows, their labels, number of classes."""
+        train, labels, test, test_labels, classes = self._whole(cell)
+        if cell.rows is not None and cell.rows < len(train):
+            kept = np.sort(generator(0, "rows").permutation(len(train))[: cell.rows])
+            train, labels = train[kept], labels[kept]
+        return train, labels, test, test_labels, classes
+
+    def _whole(self, cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
         plan = self.scale.sets[cell.set]
         if plan.kind == "pixels":
             return _pixels(self.cache)
@@ -160,17 +169,18 @@ class Spaces:
         """
         train, labels, _, _, classes = self._arrays(cell)
         number = min(10 * classes, 500, len(train))
-        found = _divided(self.facts(cell)["digest"], number, lambda: divide_into_cells([train], number)[0])
+        space = f"{self.facts(cell)['digest']}, {len(train)} rows"
+        found = _divided(space, number, lambda: divide_into_cells([train], number)[0])
         return [found[rows] for rows in split_rows(labels, cell)], number
 
 
 _DIVIDED: dict[tuple[str, int], np.ndarray] = {}  # a worker meets the same space again and again
 
 
-def _divided(digest: str, number: int, divide_now: Callable[[], np.ndarray]) -> np.ndarray:
-    if (digest, number) not in _DIVIDED:
-        _DIVIDED[digest, number] = divide_now()
-    return _DIVIDED[digest, number]
+def _divided(space: str, number: int, divide_now: Callable[[], np.ndarray]) -> np.ndarray:
+    if (space, number) not in _DIVIDED:
+        _DIVIDED[space, number] = divide_now()
+    return _DIVIDED[space, number]
 
 
 def split_rows(labels: np.ndarray, cell: Cell) -> list[np.ndarray]:
