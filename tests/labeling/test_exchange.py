@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,8 +14,10 @@ from PIL import Image
 
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
+from cofal.labeling import merging
 from cofal.labeling.exchange import files
 from cofal.labeling.exchange.csv_file import read_csv, write_csv
+from cofal.labeling.exchange.label_studio import write_labelling_config
 from cofal.labeling.exchange.transfer import FORMATS, export_questions, import_answers
 from cofal.labeling.oracle import answer_by, truth_of
 from cofal.labeling.records import Query
@@ -179,6 +182,49 @@ def test_labels_of_label_studio_give_the_store_of_the_page(store, new, images, t
     assert nothing(import_answers(store, put(tmp_path / "minimal.json", minimal)))
 
 
+EXPORTED = Path(__file__).parent / "label_studio_1.23.2"  # six tasks, as that version wrote them
+
+
+@pytest.mark.parametrize(
+    ("file", "skipped", "person"),
+    [
+        ("project.json", {"digit-0174.png": "unclear", "digit-1742.png": "broken"}, "label-studio user 1"),
+        ("project-min.json", {"digit-1742.png": "broken"}, "label-studio user 1"),  # leaves out what was skipped there
+        ("project.csv", {"digit-1742.png": "broken"}, "import"),
+    ],
+)
+def test_what_label_studio_really_exports_is_read(tmp_path, file, skipped, person):
+    labels = {"digit-1498.png": "3", "digit-1336.png": "0", "digit-1415.png": "0", "digit-0602.png": "7"}
+    store = LabelStore.open(tmp_path, [str(number) for number in range(10)])
+    store.ask("main", [*labels, "digit-0174.png", "digit-1742.png"])
+    outcome = import_answers(store, EXPORTED / file)
+    assert (outcome.added, outcome.unknown_ids, outcome.unreadable) == (4 + len(skipped), [], [])
+    assert (store.labels(), store.skipped()) == (labels, skipped)
+    assert {answer.annotator for given in store.answers().values() for answer in given} == {person}
+    assert nothing(import_answers(store, EXPORTED / file))
+
+
+@pytest.mark.parametrize(
+    ("classes", "keys"),
+    [
+        (["0", "1", "7"], ["0", "1", "7"]),
+        (["cat", "dog"], ["1", "2"]),
+        (["1", "10"], ["1", "2"]),
+        (["👩\u200d🔬", "می\u200cخواهم", "\u200fעברית"], ["1", "2", "3"]),
+        ([str(number) for number in range(100, 140)], [*"1234567890qwertyuiopasdfghjklzxcvbnm", *[None] * 4]),
+    ],
+)
+def test_classes_have_keys_in_label_studio_and_digits_their_own(tmp_path, classes, keys):
+    write_labelling_config(tmp_path / "config.xml", classes)
+    choices = ElementTree.parse(tmp_path / "config.xml").findall(".//Choices[@name='label']/Choice")
+    assert [(choice.get("value"), choice.get("hotkey")) for choice in choices] == list(zip(classes, keys, strict=True))
+
+
+def test_a_class_that_xml_cannot_hold_is_told(tmp_path):
+    with pytest.raises(UserError, match="without control characters"):
+        write_labelling_config(tmp_path / "config.xml", ["cat\x07"])
+
+
 def test_two_people_in_label_studio_are_two_opinions(store, tmp_path):
     task = {"data": {"cofal_id": IDS[0], "image": "/x"}}
     first = annotated(task, 1, chosen=[choose("label", CLASSES[0])], completed_by={"id": 1, "email": "ann@example.org"})
@@ -251,6 +297,30 @@ def test_two_lines_for_one_id_are_a_conflict_if_they_differ(store, tmp_path):
 # --- CSV
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_csv_as_spreadsheets_write_it(store, tmp_path, separator, end):
+    lines = [("id", "label", "note"), ("plain", "=cat", "a; b"), ("@x", "'eel'", "")]
+    table = end.join(separator.join(f'"{cell}"' for cell in line) for line in lines)
+    (tmp_path / "x.csv").write_bytes(table.encode("utf-8-sig"))
+    assert import_answers(store, tmp_path / "x.csv").added == 2
+    assert store.labels() == {"plain": "=cat", "@x": "'eel'"}
+
+
+def test_a_label_with_a_null_byte_is_no_class(store, tmp_path):
+    outcome = import_answers(store, put(tmp_path / "x.csv", "id,label\nplain,=c\0at\n"))
+    assert (outcome.added, outcome.unknown_classes) == (0, [("plain", "=c\0at")])
+
+
+def test_ids_that_were_not_asked_are_not_looked_up_one_by_one(store, tmp_path, monkeypatch):
+    """A large foreign file must not hold the store for minutes while people label."""
+    looked = []
+    monkeypatch.setattr(merging, "sample_row", lambda connection, sample: looked.append(sample))
+    lines = "".join(f"other-{number},=cat\n" for number in range(5000))
+    outcome = import_answers(store, put(tmp_path / "x.csv", "id,label\n" + lines))
+    assert (len(outcome.unknown_ids), looked) == (5000, [])
+
+
 def test_csv_with_a_byte_order_mark_and_other_columns(store, tmp_path):
     (tmp_path / "labels.csv").write_bytes(
         "\ufeffNote;".replace(";", ",").encode() + f"ID,Label\r\nx,plain,{CLASSES[1]}\r\n".encode()
@@ -297,6 +367,9 @@ def test_any_id_and_class_survive_a_round_trip_through_csv(tmp_path, ids, names)
         ("x.json", '[{"data": {"cofal_id": "\\ud800"}}]', "lone surrogate"),
         ("x.csv", "a,b\n1,2\n", "columns id,label"),
         ("x.csv", "", "columns id,label"),
+        ("x.csv", "id\0,label\nplain,-\n", "columns id,label"),
+        ("x.csv", "id,label,id\nplain,-,@x\n", "'id' twice"),
+        ("x.csv", "id,label\nplain,-\n".encode("utf-16"), "not UTF-8"),
         ("x.csv", 'id,label\n"a,b', "not valid CSV"),
         ("x.csv", "id,label\n" + "x" * 200_000 + ",cat", "not valid CSV"),
         ("x.csv", b"id,label\n\xff\xfe,cat", "not UTF-8"),
@@ -313,7 +386,7 @@ def test_a_broken_file_is_one_clear_line(store, tmp_path, name, content, words):
 def test_a_huge_or_missing_file_is_not_read(store, tmp_path, monkeypatch):
     with open(tmp_path / "huge.json", "wb") as file:
         file.truncate(files.LARGEST + 1)  # sparse: it takes no room
-    with pytest.raises(UserError, match="256 MB"):
+    with pytest.raises(UserError, match="64 MB"):
         import_answers(store, tmp_path / "huge.json")
     with pytest.raises(UserError, match="No such file"):
         import_answers(store, tmp_path / "missing.json")

@@ -229,6 +229,31 @@ def test_two_browsers_never_hold_one_image_and_settle_where_they_differ(tmp_path
     expect(ana.page.get_by_role("button", name="Log in")).to_be_visible()
 
 
+def test_an_own_answer_looked_at_again_is_shown_to_nobody_else(tmp_path, serve, visit):
+    ids = names(2)
+    folder = tmp_path / "north"
+    store = make_site(folder, ids=ids, asked=ids, classes=CLASSES)
+    tokens = {name: Annotators(folder).add(name) for name in ("ana", "ben")}
+    page = serve(folder, overlap=1.0)
+    ana = visit(page.url).log_in("ana", tokens["ana"])
+    ana.answer("3")
+    ana.press("ArrowLeft")
+    assert ana.sample == ids[0]
+    ben = visit(page.url).log_in("ben", tokens["ben"])
+    expect(ben.page.get_by_role("heading", name="Nothing for you right now")).to_be_visible()
+    ana.press("ArrowRight")
+    expect(ben.page.locator("#sample")).to_have_text(ids[0])  # ben's page looks again by itself
+    expect(ben.page.locator("#given")).to_be_hidden()
+    ana.page.keyboard.press("ArrowLeft")
+    expect(ana.page.locator("#toast")).to_contain_text("ben has this image open now")
+    assert ana.sample == ids[1]
+    assert ["409" in told for told in ana.complaints] == [True]  # the browser's own line of the refusal
+    ana.complaints.clear()
+    ben.page.get_by_role("link", name="Review").press("Enter")
+    expect(ben.page.locator("#cards .name")).to_have_text(["your opinion is wanted", "not answered"])
+    assert [query.held_by for query in store.queries()] == ["ben", "ana"]
+
+
 def test_a_reload_in_the_middle_loses_nothing(tmp_path, serve, visit):
     ids = names(5)
     store = make_site(tmp_path / "north", ids=ids, asked=ids, classes=CLASSES)
@@ -388,22 +413,39 @@ STOPWATCH = """() => {
   const shown = new MutationObserver(() => window.times.push(performance.now() - pressed));
   shown.observe(document.querySelector("#frame"), {childList: true});
 }"""
+# The least that a page has to do for one answer: a request of the same server, and a change of the page.
+LEAST = """async () => {
+  const begin = performance.now();
+  await (await fetch("/api/door")).json();
+  document.querySelector("#toast").replaceChildren("x");
+  await new Promise((done) => setTimeout(done));
+  return performance.now() - begin;
+}"""
 
 
 def test_ten_thousand_questions_stay_quick(tmp_path, serve, visit):
+    """A next image within 100 ms, or, on a machine that is slow just now, a few times of what one request takes."""
     ids = names(10_000)
     images = np.random.default_rng(1).integers(0, 256, (len(ids), 32, 32, 3), dtype=np.uint8)
     store = make_site(tmp_path / "north", ids=ids, asked=ids, classes=CLASSES, images=images)
     person = visit(serve(tmp_path / "north").url)
     person.settled()
     person.page.evaluate(STOPWATCH)
+    least, waited_for = [], []
+    person.page.on(
+        "request", lambda request: waited_for.append(request.url.split("/")[4 if "/api/" in request.url else 3])
+    )
     for _ in range(25):
         person.answer("1")
+        least.append(person.page.evaluate(LEAST))
     times = person.page.evaluate("times")
-    print(f"next image after: median {median(times):.0f} ms, slowest {max(times):.0f} ms")
+    print(f"next image after: median {median(times):.0f} ms, slowest {max(times):.0f} ms; least {median(least):.0f} ms")
     assert len(times) == 25
-    idle = os.getloadavg()[0] < 2 * (os.cpu_count() or 1)  # on a busier machine times say nothing of the page
-    assert median(times) < 100 or not idle
+    assert median(times) < max(100, 20 * median(least))
+    # An answer brings the next question with it, and that one's picture was fetched before.
+    assert waited_for.count("label") == 25
+    assert waited_for.count("next") == 0
+    assert waited_for.count("full") <= 25
     assert list(store.labels()) == ids[:25]
     begin = time.monotonic()
     person.page.get_by_role("link", name="Review").click()
@@ -411,7 +453,7 @@ def test_ten_thousand_questions_stay_quick(tmp_path, serve, visit):
     expect(person.page.locator("#page-number")).to_have_text("1 of 167")
     person.page.get_by_label("Answers").select_option("labelled")
     expect(person.page.locator("#review-count")).to_have_text("25 images")
-    assert time.monotonic() - begin < 5 or not idle
+    assert time.monotonic() - begin < max(5, 0.2 * median(least))
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1180, 820), (820, 1180), (390, 844)])

@@ -73,7 +73,7 @@ def test_a_second_opinion_is_asked_without_telling_the_first(open_desk):
     assert item["sample"] == IDS[0]
     assert "fox" not in str(item)
     assert "ana" not in str(item)
-    assert "fox" not in str(desk.around(key(desk, 0)))
+    assert "fox" not in str(desk.around("ben", key(desk, 0)))
     desk.label("ben", key(desk, 0), "dog", 1.0)
     assert desk.progress()["disputed"] == 1
     (dispute,) = desk.disagreements()["items"]
@@ -87,6 +87,50 @@ def test_a_second_opinion_is_asked_without_telling_the_first(open_desk):
     assert [answer.label for answer in desk.store.answers(IDS[0])[IDS[0]]] == ["fox", "dog"]
     desk.skip("ana", key(desk, 0), "unclear", 1.0)
     assert desk.store.skipped() == {IDS[0]: "unclear"}
+
+
+def test_an_image_looked_at_again_is_kept_from_others_until_its_owner_looks_elsewhere(open_desk):
+    desk = open_desk(overlap=1.0, asked=IDS[:2])
+    desk.next("ana")
+    desk.label("ana", key(desk, 0), "fox", 1.0)
+    desk.item("ana", key(desk, 0))
+    assert shown(desk, "ben") is None  # one is in front of ana, the other is held ahead for her
+    with pytest.raises(UserError, match="ana has this image open now"):
+        desk.item("ben", key(desk, 0))
+    desk.next("ana")
+    assert shown(desk, "ben") == IDS[0]
+    with pytest.raises(UserError, match="ben has this image open now"):
+        desk.item("ana", key(desk, 0))
+    assert [query.held_by for query in desk.store.queries()] == ["ben", "ana"]
+
+
+def test_an_answer_taken_back_while_looking_at_it_is_the_question_in_front(open_desk):
+    desk = open_desk()
+    desk.next("ana")
+    desk.label("ana", key(desk, 0), "fox", 1.0)
+    action = desk.next("ana")["undoable"]["action"]
+    desk.item("ana", key(desk, 0))
+    desk.undo("ana", action)
+    assert shown(desk, "ana") == IDS[0]
+
+
+def test_the_grid_does_not_tell_what_a_second_opinion_is_asked_for(open_desk):
+    desk = open_desk(overlap=1.0)
+    desk.store.label(IDS[0], "fox", "ana")
+    everything = {"state": "", "label": "", "annotator": "", "page": 0}
+    assert desk.review("ana", **everything)["items"][0]["label"] == "fox"
+    card = desk.review("ben", **everything)["items"][0]
+    assert (card["state"], card["sample"]) == ("wanted", IDS[0])
+    assert "fox" not in str(card)
+    assert "ana" not in str(card)
+    assert desk.review("ben", **{**everything, "label": "fox"})["total"] == 0
+    assert desk.review("ana", **{**everything, "label": "fox"})["total"] == 1
+    opened = desk.item("ben", key(desk, 0))
+    assert "fox" not in str(opened)
+    assert "fox" not in str(desk.around("ben", key(desk, 1)))
+    assert "fox" in str(desk.around("ana", key(desk, 1)))
+    desk.label("ben", key(desk, 0), "fox", 1.0)
+    assert "fox" in str(desk.around("ben", key(desk, 1)))
 
 
 def test_an_undo_sent_twice_takes_back_one_answer(open_desk):
@@ -117,7 +161,7 @@ def test_the_grid_filters_and_pages(open_desk):
     desk.store.skip("011", "broken", "ben")
 
     def found(**filters):
-        told = desk.review(**{"state": "", "label": "", "annotator": "", "page": 0, **filters})
+        told = desk.review("cid", **{"state": "", "label": "", "annotator": "", "page": 0, **filters})
         return told["total"], [card["sample"] for card in told["items"]]
 
     assert found() == (130, many[:60])

@@ -194,7 +194,7 @@ def test_regions_and_neighbours_against_plain_distances(north):
     places = [north.ids.index(sample) for sample in asked]
     nearest = distance[:, places].argmin(axis=1)
     for place, sample in enumerate(asked):
-        told = explain(north.site, north.store, north.store.query(sample))
+        told = explain(north.site, north.store, north.store.query(sample), "ann")
         assert told.region == (nearest == place).sum()
         others = sorted((distance[places[place], row], north.ids[row]) for row in (1, 5) if row != places[place])
         assert [(each.id, each.label) for each in told.neighbours] == [
@@ -210,7 +210,7 @@ def test_regions_and_neighbours_against_plain_distances(north):
 
 def test_without_embeddings_a_reason_says_how_the_image_was_chosen(north):
     north.assign(["scan-3"], method="random", coordination="per-client", digest="ee")
-    told = explain(north.site, north.store, north.store.query("scan-3"))
+    told = explain(north.site, north.store, north.store.query("scan-3"), "ann")
     assert (told.region, told.neighbours, told.sentences) == (
         None, [], ["Number 1 of selection 1's list, drawn at random."],
     )  # fmt: skip

@@ -84,7 +84,7 @@ def export_command(
     if format_ == "label-studio":
         root = (document_root or out.parent).absolute()
         print(f"Label Studio: LOCAL_FILES_SERVING_ENABLED=true LOCAL_FILES_DOCUMENT_ROOT={root} label-studio start")
-        print("See docs/labeling.md for the four steps there; then: cofal client import DIR EXPORT.json")
+        print(f"The four steps there are in docs/labeling.md; then: cofal client import {folder} EXPORT.json")
 
 
 @client.command("import")

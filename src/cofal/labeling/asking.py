@@ -83,6 +83,12 @@ def filtered(chosen: Select[Any], state: str, label: str, annotator: str) -> Sel
     return chosen
 
 
+def second_opinion_of(annotator: str, overlap: float) -> ColumnElement[bool]:
+    """Does a sample wait for a second opinion, and has `annotator` given none yet?"""
+    answered = exists().where(answers.c.sample == samples.c.id, answers.c.annotator == annotator)
+    return and_(awaits_second(overlap), ~answered)
+
+
 def question(connection: Connection, sample: str, moment: float) -> Query:
     """The question of one sample, also a withdrawn one; of several tracks, the one that asks first."""
     asked = questions(moment, None, withdrawn=True).where(queries.c.sample == sample)
@@ -100,8 +106,7 @@ def hand_out(
     chosen = (
         questions(moment, track)
         .where(or_(leases.c.sample.is_(None), mine))
-        .where(~exists().where(answers.c.sample == queries.c.sample, answers.c.annotator == annotator))
-        .where(or_(samples.c.state == "open", awaits_second(overlap)))
+        .where(or_(samples.c.state == "open", second_opinion_of(annotator, overlap)))
         .order_by(case((mine, 0), else_=1), queries.c.rank, queries.c.track)
     )
     found: dict[str, Query] = {}

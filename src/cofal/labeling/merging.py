@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from cofal.labeling.answering import answer_of, now, put_answer, put_resolution
+from cofal.labeling.answering import answer_of, now, put_answer, put_resolution, sample_row
 from cofal.labeling.records import Answer
 from cofal.labeling.schema import samples
 
@@ -56,15 +56,16 @@ def merge(
 ) -> Outcome:
     """Bring `incoming` in, in order; doing so again changes nothing. `overwrite` resolves conflicts in its favour."""
     outcome, listed = Outcome(), set(classes)
+    asked = set(connection.execute(select(samples.c.id)).scalars())  # others wait: no look-up for every foreign id
     for given in incoming:
-        row = connection.execute(select(samples).where(samples.c.id == given.sample)).first()
-        if row is None:
+        if given.sample not in asked:
             outcome.unknown_ids.append(given.sample)
             continue
         if given.label is not None and listed and given.label not in listed:
             outcome.unknown_classes.append((given.sample, given.label))
             continue
         answer = Answer(given.annotator, given.label, given.reason, given.seconds, now())
+        row = sample_row(connection, given.sample)
         own = answer_of(connection, given.sample, given.annotator)
         settled = row.state in ("labelled", "skipped")
         agrees = settled and row.label == given.label

@@ -86,14 +86,19 @@ def told_why(request: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 _kept: WeakKeyDictionary[Site, tuple[str, Reasons]] = WeakKeyDictionary()  # by site, of the encoder last asked for
 
 
-def explain(site: Site, store: LabelStore, query: Query) -> Reason:
-    """What to tell of one of a site's questions. Embeddings are read when first needed, regions counted once a list."""
+def explain(site: Site, store: LabelStore, query: Query, annotator: str) -> Reason:
+    """What to tell `annotator` of one of a site's questions; no label of an image that waits for his second opinion.
+
+    Embeddings are read when first needed, regions counted once a list.
+    """
     digest, images = str(query.why.get("digest", "")), len(site.train.ids)
     if not digest or not site.has_embeddings(digest):
         return Reason(sentences(query, None, images), None, images, [])
     if site not in _kept or _kept[site][0] != digest:
         _kept[site] = (digest, Reasons(site.train.ids, site.embeddings(digest)))
-    return _kept[site][1].of(query, store.asked(query.track), site.known_classes() | store.labels())
+    secret = store.wants_opinion_of(annotator)
+    labels = {sample: label for sample, label in store.labels().items() if sample not in secret}
+    return _kept[site][1].of(query, store.asked(query.track), site.known_classes() | labels)
 
 
 def sentences(query: Query, region: int | None, images: int) -> list[str]:

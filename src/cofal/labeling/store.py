@@ -124,14 +124,17 @@ class LabelStore:
             return [asking.as_query(row) for row in rows]
 
     def page(
-        self, *, state: str = "", label: str = "", annotator: str = "", limit: int, offset: int = 0
+        self, *, state: str = "", label: str = "", annotator: str = "", viewer: str = "", limit: int, offset: int = 0
     ) -> tuple[int, list[Query]]:
         """How many questions fit the filters (empty: any), and one page of them in rank order.
 
         label: their final class; annotator: someone who answered them.
+        viewer: who looks. What waits for his second opinion is in no class for him: he must not learn the first.
         """
         chosen = asking.filtered(asking.questions(self._clock(), None), state, label, annotator)
         with self._database.reading() as connection:
+            if label and viewer:
+                chosen = chosen.where(~asking.second_opinion_of(viewer, _get(connection, "overlap", 0.0)))
             total = connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
             rows = connection.execute(chosen.order_by(queries.c.rank, queries.c.track).limit(limit).offset(offset))
             return total, [asking.as_query(row) for row in rows]
@@ -157,10 +160,31 @@ class LabelStore:
             overlap = _get(connection, "overlap", 0.0)
             return asking.hand_out(connection, check_annotator(annotator), count, track, overlap, self._clock())
 
-    def release(self, annotator: str) -> None:
-        """Give back what `annotator` has in front of him, so that others get it at once."""
+    def hold(self, sample: str, annotator: str) -> Query:
+        """Put one image in front of `annotator`, to look at it again; refused while another has it.
+
+        Returns the question as it was before, `held_by` included.
+        """
+        annotator = check_annotator(annotator)
         with self._database.writing() as connection:
-            connection.execute(delete(leases).where(leases.c.annotator == check_annotator(annotator)))
+            query = asking.question(connection, sample, self._clock())
+            if query.held_by not in (None, annotator):
+                raise UserError(f"{query.held_by} has this image open now; look again in a while")
+            asking.lease(connection, sample, annotator, self._clock())
+            return query
+
+    def release(self, annotator: str, sample: str | None = None) -> None:
+        """Give back what `annotator` has in front of him (that one sample, or all), so that others get it at once."""
+        given_back = delete(leases).where(leases.c.annotator == check_annotator(annotator))
+        with self._database.writing() as connection:
+            connection.execute(given_back if sample is None else given_back.where(leases.c.sample == sample))
+
+    def wants_opinion_of(self, annotator: str, *only: str) -> set[str]:
+        """Which samples (of those in `only`, or of all) wait for a second opinion that `annotator` could give."""
+        with self._database.reading() as connection:
+            waiting = asking.second_opinion_of(annotator, _get(connection, "overlap", 0.0))
+            chosen = select(samples.c.id).where(waiting)
+            return set(connection.execute(chosen.where(samples.c.id.in_(only)) if only else chosen).scalars())
 
     # --- answers
 

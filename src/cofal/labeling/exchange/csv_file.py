@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cofal.errors import UserError
 from cofal.files import write_text
+from cofal.labeling.exchange import label_studio
 from cofal.labeling.exchange.files import NOBODY, Read, clear_reason
 from cofal.labeling.merging import Incoming
 from cofal.labeling.records import Query
@@ -36,10 +37,14 @@ def read_csv(path: Path, text: str, ids: Collection[str], classes: Collection[st
     """
     found = Read()
     try:
-        lines = csv.DictReader(io.StringIO(text, newline=""), strict=True, restkey="", restval="")
-        names = [name.strip().lower() for name in lines.fieldnames or []]
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets write what their country is used to
+        rows = io.StringIO(text, newline="")
+        lines = csv.DictReader(rows, strict=True, restkey="", restval="", delimiter=separator)
+        names = _own_names([name.strip().lower() for name in lines.fieldnames or []])
         if "id" not in names or not {"label", "skipped"} & set(names):
             raise UserError(f"{path} needs the columns id,label in its first line; found {', '.join(names)[:200]!r}")
+        if twice := [name for name in ("id", "label", "skipped") if names.count(name) > 1]:
+            raise UserError(f"{path} has the column {twice[0]!r} twice; remove the one that does not count")
         lines.fieldnames = names
         for line in lines:
             sample = _unquoted(line["id"] or "", ids)
@@ -54,6 +59,13 @@ def read_csv(path: Path, text: str, ids: Collection[str], classes: Collection[st
     except csv.Error as error:
         raise UserError(f"{path} is not valid CSV: {error}; save it as CSV with commas") from None
     return found
+
+
+def _own_names(columns: list[str]) -> list[str]:
+    """The columns as they are, or those of Label Studio's CSV export, whose own `id` is the number of a task."""
+    if label_studio.ID not in columns:
+        return columns
+    return [{"id": "task", label_studio.ID: "id", label_studio.SKIP: "skipped"}.get(name, name) for name in columns]
 
 
 def _safe(text: str) -> str:

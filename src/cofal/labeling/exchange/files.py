@@ -17,7 +17,7 @@ from cofal.files import atomic, write_fault
 from cofal.labeling.merging import Incoming
 from cofal.labeling.records import REASONS
 
-LARGEST = 256 << 20  # bytes of a file that is read
+LARGEST = 64 << 20  # bytes of a file that is read: more than a million lines, and in memory 15 times as many
 NOBODY = "import"  # the annotator of answers that name none
 
 

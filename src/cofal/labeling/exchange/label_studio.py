@@ -1,9 +1,13 @@
-"""Label Studio: tasks and a labelling configuration for it, and its JSON export (full or minimal) back."""
+"""Label Studio: tasks and a labelling configuration for it, and its JSON export (full or minimal) back.
+
+Its CSV export is read by `csv_file`, which knows this module's names of the columns.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +21,10 @@ from cofal.labeling.merging import Incoming
 from cofal.labeling.records import REASONS, Query
 
 ID = "cofal_id"  # the field of a task that holds the sample's id; Label Studio gives it back untouched
-_LABEL, _SKIP, _IMAGE = "label", "skip", "image"
+SKIP = "skip"  # the control, and the field of a minimal export, that holds the reason of a skip
+_LABEL, _IMAGE = "label", "image"
 _KEYS = "1234567890qwertyuiopasdfghjklzxcvbnm"
+_NOT_XML = ("Cc", "Cs", "Cn")  # control characters, halves of a pair, what is no character
 _NO_REASON = "unclear"  # of Label Studio's own skip button, which asks for none
 
 
@@ -41,9 +47,10 @@ def write_tasks(path: Path, asked: Sequence[Query], pictures: Sequence[Path], ro
 def write_labelling_config(path: Path, classes: Sequence[str]) -> None:
     """The XML to paste into the project's labelling interface: classes with keys, and the reasons of a skip."""
     for name in classes:
-        if not name.isprintable():
+        if any(unicodedata.category(letter) in _NOT_XML for letter in name):
             raise UserError(f"class {name!r} cannot be written as XML; rename it without control characters")
-    keys = dict(zip(classes, _KEYS, strict=False))
+    digits = all(len(name) == 1 and name in _KEYS[:10] for name in classes)  # as on the page: each on its own key
+    keys = {name: name for name in classes} if digits else dict(zip(classes, _KEYS, strict=False))
     choices = [
         f"    <Choice value={quoteattr(name)}" + (f' hotkey="{keys[name]}"' if name in keys else "") + "/>"
         for name in classes
@@ -56,7 +63,7 @@ def write_labelling_config(path: Path, classes: Sequence[str]) -> None:
         *choices,
         "  </Choices>",
         '  <Header value="No label, because it is"/>',
-        f'  <Choices name="{_SKIP}" toName="{_IMAGE}" choice="single" showInLine="true">',
+        f'  <Choices name="{SKIP}" toName="{_IMAGE}" choice="single" showInLine="true">',
         *reasons,
         "  </Choices>",
         "</View>",
@@ -100,7 +107,7 @@ def _take(found: Read, number: int, sample: str, given: Sequence[Mapping[str, An
 
 def _said(annotation: Mapping[str, Any]) -> tuple[str | None, str | None, str]:
     """Label, reason of a skip, or what is wrong with the annotation; all empty if nothing was chosen."""
-    chosen: dict[str, list[Any]] = {_LABEL: [], _SKIP: []}
+    chosen: dict[str, list[Any]] = {_LABEL: [], SKIP: []}
     if "result" in annotation:
         results = annotation["result"]
         if not isinstance(results, list):
@@ -116,7 +123,7 @@ def _said(annotation: Mapping[str, Any]) -> tuple[str | None, str | None, str]:
             if name in annotation:
                 field = annotation[name]
                 chosen[name] = list(field.get("choices", [])) if isinstance(field, dict) else [field]
-    labels, reasons = chosen[_LABEL], chosen[_SKIP]
+    labels, reasons = chosen[_LABEL], chosen[SKIP]
     if len(labels) + len(reasons) > 1 or not all(isinstance(each, str) for each in labels + reasons):
         return None, None, f"it says {[*labels, *reasons]!r}"[:200]
     if reasons:
@@ -157,6 +164,6 @@ def _seconds(found: Any) -> float | None:
 
 
 def _result(query: Query) -> dict[str, Any]:
-    name, choice = (_LABEL, query.label) if query.label is not None else (_SKIP, query.reason)
+    name, choice = (_LABEL, query.label) if query.label is not None else (SKIP, query.reason)
     value = {"choices": [choice]}
     return {"id": _mark(value), "from_name": name, "to_name": _IMAGE, "type": "choices", "value": value}

@@ -156,8 +156,8 @@ def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: in
         return desk.item(found.annotator, key)
 
     @app.get("/api/around/{key}")
-    def around(key: str, _: Looking) -> dict[str, Any]:
-        return desk.around(key)
+    def around(key: str, found: Looking) -> dict[str, Any]:
+        return desk.around(found.annotator, key)
 
     @app.get("/api/progress")
     def progress(_: Looking) -> dict[str, Any]:
@@ -184,8 +184,8 @@ def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: in
         return {**desk.next(annotator), "undone": undone}
 
     @app.get("/api/review")
-    def review(_: Looking, state: str = "", label: str = "", annotator: str = "", page: int = 0) -> dict[str, Any]:
-        return desk.review(state, label, annotator, page)
+    def review(found: Looking, state: str = "", label: str = "", annotator: str = "", page: int = 0) -> dict[str, Any]:
+        return desk.review(found.annotator, state=state, label=label, annotator=annotator, page=page)
 
     @app.get("/api/disagreements")
     def disagreements(_: Looking) -> dict[str, Any]:

@@ -24,11 +24,13 @@ class Desk:
     def __init__(self, site: Site, store: LabelStore, pictures: Pictures):
         self.site, self.store, self.pictures = site, store, pictures
         self._later: dict[str, list[str]] = {}  # by annotator, ids put off; a restart brings them back in rank order
+        self._looking: dict[str, str] = {}  # by annotator, the answered image he looks at again: kept for him meanwhile
 
     # --- labelling
 
     def next(self, annotator: str) -> dict[str, Any]:
         """The open question in front of `annotator`: just what the next image needs, so that it shows at once."""
+        self._look_away(annotator)
         later = self._later.get(annotator, [])
         claimed = self.store.claim_ahead(annotator, 2 + len(later))
         put_off = sorted((query for query in claimed if query.id in later), key=lambda query: later.index(query.id))
@@ -40,9 +42,9 @@ class Desk:
             **self._past(annotator),
         }
 
-    def around(self, key: str) -> dict[str, Any]:
+    def around(self, annotator: str, key: str) -> dict[str, Any]:
         """Why an image was asked, and its nearest labelled neighbours at this site."""
-        told = explain(self.site, self.store, self.store.query(self.pictures.sample(key)))
+        told = explain(self.site, self.store, self.store.query(self.pictures.sample(key)), annotator)
         return {
             "why": told.sentences,
             "neighbours": [
@@ -80,16 +82,26 @@ class Desk:
         if not last or last[0].number != action:
             return None
         self.store.undo(annotator)
+        if self._looking.get(annotator) == last[0].sample:
+            del self._looking[annotator]  # it is an open question again, the one in front of him
         return self.pictures.key(last[0].sample)
 
     def item(self, annotator: str, key: str) -> dict[str, Any]:
-        """An image that has an answer, to look at again or correct."""
-        query = self.store.query(self.pictures.sample(key))
-        if query.held_by not in (None, annotator):
-            raise UserError(f"{query.held_by} has this image open now; look again in a while")
-        if query.state == "open" and query.held_by is None:
+        """An image that has an answer, to look at again or correct; nobody else gets it until he looks elsewhere."""
+        sample = self.pictures.sample(key)
+        if (query := self.store.query(sample)).state == "open" and query.held_by is None:
             raise UserError("this image has no answer yet; it comes up under Label")
-        return {**self._item(query, blind=None), "others": False}
+        if self._looking.get(annotator) != sample:
+            self._look_away(annotator)
+        query = self.store.hold(sample, annotator)
+        if query.held_by is None:
+            self._looking[annotator] = sample
+        wanted = self.store.wants_opinion_of(annotator, sample)
+        return {**self._item(query, blind=annotator if wanted else None), "others": False}
+
+    def _look_away(self, annotator: str) -> None:
+        if (sample := self._looking.pop(annotator, None)) is not None:
+            self.store.release(annotator, sample)
 
     def _item(self, query: Query, *, blind: str | None) -> dict[str, Any]:
         """`blind`: the annotator who must not see what others answered, because a second opinion is asked of him."""
@@ -116,30 +128,34 @@ class Desk:
 
     # --- the grid, and disagreements
 
-    def review(self, state: str, label: str, annotator: str, page: int) -> dict[str, Any]:
+    def review(self, viewer: str, *, state: str, label: str, annotator: str, page: int) -> dict[str, Any]:
         """One page of the questions that fit the filters; an empty filter fits all."""
-        filters = {"state": state, "label": label, "annotator": annotator}
+        self._look_away(viewer)
+        filters = {"state": state, "label": label, "annotator": annotator, "viewer": viewer}
         page = max(page, 0)
         total, found = self.store.page(**filters, limit=_PAGE, offset=page * _PAGE)
         if not found and page:  # the filter has emptied this page meanwhile
             page = max(0, total - 1) // _PAGE
             total, found = self.store.page(**filters, limit=_PAGE, offset=page * _PAGE)
-        answers = self.store.answers(*(query.id for query in found)) if found else {}
+        ids = [query.id for query in found]
+        answers = self.store.answers(*ids) if ids else {}
+        wanted = self.store.wants_opinion_of(viewer, *ids) if ids else set()
         return {
-            "items": [self._card(query, answers.get(query.id, [])) for query in found],
+            "items": [self._card(query, answers.get(query.id, []), blind=query.id in wanted) for query in found],
             "total": total,
             "page": page,
             "pages": max(1, -(-total // _PAGE)),
         }
 
-    def _card(self, query: Query, answers: list[Answer]) -> dict[str, Any]:
+    def _card(self, query: Query, answers: list[Answer], *, blind: bool) -> dict[str, Any]:
+        """`blind`: the viewer's second opinion is wanted, so he must not see the first."""
         return {
             "key": self.pictures.key(query.id),
             "sample": query.id,
-            "state": query.state,
-            "label": query.label,
-            "reason": query.reason,
-            "by": [answer.annotator for answer in answers],
+            "state": "wanted" if blind else query.state,
+            "label": None if blind else query.label,
+            "reason": None if blind else query.reason,
+            "by": [] if blind else [answer.annotator for answer in answers],
         }
 
     def disagreements(self) -> dict[str, Any]:

@@ -5,9 +5,9 @@ const RENEW = 4 * 60_000; // ms
 const GIVE_UP = 8 * 60_000; // ms without a key, a touch or a move of the mouse
 const LOOK = 15_000; // ms between looks
 
-/** `renew()` asks the server to hold on, `cover()` takes the image off the screen. Returns `begin()` and `end()`. */
-export function holding(renew, cover) {
-  let renewed = 0, alive = 0, held = false;
+/** `cover()` takes the image off the screen. Returns `begin(renew)`, where `renew()` asks the server to hold on, and `end()`. */
+export function holding(cover) {
+  let renewed = 0, alive = 0, held = false, renew = null;
   for (const sign of ["keydown", "pointerdown", "pointermove"]) addEventListener(sign, () => { alive = Date.now(); }, true);
 
   function look() {
@@ -19,5 +19,5 @@ export function holding(renew, cover) {
   setInterval(look, LOOK);
   document.addEventListener("visibilitychange", look);
 
-  return { begin() { renewed = Date.now(); held = true; }, end() { held = false; } };
+  return { begin(how) { renew = how; renewed = Date.now(); held = true; }, end() { held = false; } };
 }

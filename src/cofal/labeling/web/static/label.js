@@ -29,7 +29,7 @@ export function labelView({ classes, annotator }) {
   });
   new ResizeObserver(() => { if (frame.firstElementChild) fit(frame.firstElementChild, frame); }).observe(frame);
 
-  const hold = holding(() => get("/api/next").catch(() => {}), () => alone(() => rest("paused")));
+  const hold = holding(() => alone(() => rest("paused")));
 
   function lock(on) {
     busy = on;
@@ -128,7 +128,7 @@ export function labelView({ classes, annotator }) {
     place = trail.length;
     if (!state.item) return rest();
     await display(state.item);
-    hold.begin();
+    hold.begin(() => get("/api/next").catch(() => {}));
     fetchProgress().catch(() => {});
   }
 
@@ -183,11 +183,18 @@ export function labelView({ classes, annotator }) {
     if (place > 0) await visit(place - 1);
   }
 
+  /** Show an image that was answered before; it too is kept from others while it is open. */
+  async function open(key) {
+    const path = `/api/item/${key}`;
+    hold.end();
+    await display(await get(path));
+    hold.begin(() => get(path).catch(() => {}));
+  }
+
   /** Show an image of the trail. */
   async function visit(at) {
     place = at;
-    hold.end();
-    await display(await get(`/api/item/${trail[at]}`));
+    await open(trail[at]);
     if (at > 0) preload(trail[at - 1]);
   }
 
@@ -242,10 +249,8 @@ export function labelView({ classes, annotator }) {
       await alone(async () => {
         returnTo = key ? from : "";
         if (!key) return fetchNext();
-        const item = await get(`/api/item/${key}`);
         place = 0;
-        hold.end();
-        await display(item);
+        await open(key);
       });
     },
   };

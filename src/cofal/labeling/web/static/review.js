@@ -21,7 +21,7 @@ export function reviewView({ classes }) {
   }
 
   function card({ key, sample, state, label, reason, by }) {
-    const answer = state === "skipped" ? `skipped: ${reason}` : state === "open" ? "not answered" : state === "disputed" ? "in dispute" : label;
+    const answer = { skipped: `skipped: ${reason}`, open: "not answered", disputed: "in dispute", wanted: "your opinion is wanted" }[state] ?? label;
     const open = () => { location.hash = `image/${key}`; };
     // Without an answer there is nothing to correct, and someone may have it in front of him: it comes up under Label.
     const [tag, press] = state === "open" ? ["div", {}] : ["button", { type: "button", onclick: open }];
