@@ -26,7 +26,8 @@ def most_memory():  # not ru_maxrss, in which the process that started this one 
 
 give_back_large_blocks()
 folder, strategy, sites, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-arrays = {f"layer{k}.weight": np.full((size // 40, ), 0.1, dtype=np.float32) for k in range(10)}
+sizes = [size // 4 // 5] * 4 + [size // 4 // 50] * 10  # the largest layers of a ResNet-18 hold a fifth of it each
+arrays = {f"layer{k}.weight": np.full((each,), 0.1, dtype=np.float32) for k, each in enumerate(sizes)}
 answer = m.pack(arrays={}, metrics={m.EXAMPLES: 5, "loss": 1.0})
 for k, v in arrays.items():
     answer[m.ARRAYS][k] = Array(v + np.float32(0.01))
@@ -62,12 +63,12 @@ def measure(folder, strategy, sites=SITES, size=MODEL):
 
 
 @pytest.mark.deploy
-@pytest.mark.parametrize(("strategy", "held"), [("fedavg", 1), ("fedadam", 3)])
-def test_32_sites_and_a_model_of_45_mb(strategy, held, tmp_path):
-    """At most three times what the server must hold, and 500 MB; a server optimiser holds two models more."""
+@pytest.mark.parametrize("strategy", ["fedavg", "fedavgm", "fedadam"])
+def test_32_sites_and_a_model_of_45_mb(strategy, tmp_path):
+    """At most three times the model and 500 MB, also where a server optimiser holds two models more."""
     found = measure(tmp_path, strategy)
     print(found)
-    assert found["peak"] <= 3 * held * MODEL + 500 * 10**6
+    assert found["peak"] <= 3 * MODEL + 500 * 10**6
     assert not [file for file in tmp_path.iterdir() if file.name != "c.safetensors"]
 
 

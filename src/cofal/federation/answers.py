@@ -126,10 +126,10 @@ class Answers:
                 found[key] = found.get(key, 0.0) + value * (answer.examples / total)
         return found
 
-    def as_one(self, keys: list[str]) -> Message:
-        """The means of these arrays as if one site had sent them: all that a strategy which starts there needs."""
+    def as_one(self, means: Arrays) -> Message:
+        """`means` as if one site had sent them: all that a strategy which starts there needs."""
         total = sum(answer.examples for answer in self._kept.values())
-        return _message(self.mean(keys), {m.EXAMPLES: total, **self.mean_metrics()})
+        return _message(means, {m.EXAMPLES: total, **self.mean_metrics()})
 
     def each(self) -> Iterator[Message]:
         """Every site's answer, in name order, for a strategy that needs them all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ConfigRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
@@ -37,7 +38,7 @@ _STRATEGIES: dict[str, type[flower.FedAvg]] = {
 # These see every site's answer and decide by vote; the others start from the weighted mean, and need only that.
 _VOTING = (flower.FedMedian, flower.FedTrimmedAvg, flower.MultiKrum, flower.Bulyan)
 
-_PORTION = 8 * 2**20  # bytes of a model that a server optimiser works on at once: its steps take many copies
+_PORTION = 2**20  # bytes of a model that a server optimiser works on at once: its steps take many copies
 _SPEAK = 5.0  # seconds between two lines of the log
 
 log = logging.getLogger("cofal")
@@ -114,10 +115,14 @@ def _round(
         ConfigRecord(dict(config)),
         cast(Grid, _Roster([each.node for each in members])),
     )
+    if isinstance(getattr(strategy, "current_arrays", None), dict):
+        strategy.current_arrays = arrays  # type: ignore[attr-defined]  # instead of Flower's copy of them
     contents = {message.metadata.dst_node_id: message.content for message in outgoing}
     with Answers(arrays, {each.name: each.samples for each in members}, folder) as answers:
         fleet.ask(m.TRAIN, {each.name: contents[each.node] for each in members}, answers.take)
         del contents, outgoing
+        if sum(array.nbytes for array in arrays.values()) > _PORTION:
+            gc.collect()  # Flower's records hold each other: the model as it was sent would stay
         if not answers.names:
             raise CofalError("no site has a sample to train on yet; label some of the asked samples first")
         metrics = answers.mean_metrics()
@@ -129,40 +134,56 @@ def _round(
 
 
 def _optimised(strategy: flower.FedAvg, number: int, arrays: Arrays, answers: Answers) -> Arrays:
-    """A server optimiser's step from the mean of the answers, some arrays at a time: it works on each by itself.
+    """A server optimiser's step from the mean of the answers, a portion at a time: it works number by number.
 
     Not on BatchNorm's statistics: no such step makes sense for a running variance, so the mean stands.
     """
-    weights = [name for name in arrays if not is_statistic(name)]
+    weights = {name: array for name, array in arrays.items() if not is_statistic(name)}
     found = answers.mean([name for name in arrays if is_statistic(name)])
-    current: Any = strategy.current_arrays  # type: ignore[attr-defined]  # a mapping of its own kind
-    before = {attribute: getattr(strategy, attribute) or {} for attribute in _state_of(strategy)}
-    after: dict[str, Arrays] = {attribute: {} for attribute in before}
-    for names in _portions(weights, arrays):
-        strategy.current_arrays = type(current)({name: current[name] for name in names})  # type: ignore[attr-defined]
-        for attribute, held in before.items():
-            part = {name: held[name] for name in names if name in held}
+    found |= {name: np.empty_like(array) for name, array in weights.items()}
+    as_records = isinstance(strategy.current_arrays, ArrayRecord)  # type: ignore[attr-defined]
+    state: dict[str, Arrays] = {attribute: getattr(strategy, attribute) or {} for attribute in _state_of(strategy)}
+    first = {attribute for attribute, held in state.items() if not held}
+    means: Arrays = {}
+    for portion in _portions(weights):
+        if portion.keys() != means.keys():
+            means = answers.mean(list(portion))
+        sent = _part(weights, portion)
+        strategy.current_arrays = m.to_arrayrecord(sent) if as_records else sent  # type: ignore[attr-defined]
+        for attribute, held in state.items():
+            part = {} if attribute in first else _part(held, portion)
             setattr(strategy, attribute, (list(part.values()) if attribute in _LISTS else part) or None)
-        merged = _merged(strategy, number, [answers.as_one(names)])
-        found |= {name: merged[name].astype(arrays[name].dtype) for name in names}
-        for attribute in before:
-            held = getattr(strategy, attribute) or {}
-            after[attribute] |= dict(zip(names, held, strict=False)) if isinstance(held, list) else held
-    for attribute, held in after.items():
+        merged = _merged(strategy, number, [answers.as_one(_part(means, portion))])
+        for name, span in portion.items():
+            found[name].reshape(-1)[span] = merged[name]
+        for attribute, held in state.items():
+            made = getattr(strategy, attribute) or {}
+            for name, values in zip(portion, made) if isinstance(made, list) else made.items():
+                whole = held.setdefault(name, np.empty(weights[name].shape, dtype=values.dtype))
+                whole.reshape(-1)[portion[name]] = values
+    for attribute, held in state.items():
         setattr(strategy, attribute, held)
     return found
 
 
-def _portions(names: list[str], arrays: Arrays) -> Iterator[list[str]]:
-    """The names in order, in groups of a few megabytes: one group for a small model."""
-    group: list[str] = []
-    for name in names:
-        group.append(name)
-        if sum(arrays[each].nbytes for each in group) >= _PORTION:
-            yield group
-            group = []
-    if group:
-        yield group
+def _portions(arrays: Arrays) -> Iterator[dict[str, slice]]:
+    """All numbers of the arrays in portions of bounded size: several small arrays, or a stretch of a large one."""
+    small: dict[str, slice] = {}
+    for name, array in arrays.items():
+        if array.nbytes > _PORTION:
+            step = _PORTION // array.itemsize
+            yield from ({name: slice(start, start + step)} for start in range(0, array.size, step))
+            continue
+        small[name] = slice(None)
+        if sum(arrays[each].nbytes for each in small) > _PORTION:
+            yield small
+            small = {}
+    if small:
+        yield small
+
+
+def _part(arrays: Arrays, portion: Mapping[str, slice]) -> Arrays:
+    return {name: arrays[name].reshape(-1)[span] for name, span in portion.items()}
 
 
 def _merged(strategy: flower.FedAvg, number: int, replies: list[Message]) -> Arrays:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 import torch
 from torch import nn
 
@@ -19,6 +18,10 @@ from cofal.learning.encoders import ENCODERS, ResNet, build_encoder
 from cofal.learning.head import Head, build_head
 
 FORMAT = "cofal-1"
+_KINDS = {  # numpy's names of types and those of safetensors
+    "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL", "uint8": "U8",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+}  # fmt: skip
 
 
 def state_to_arrays(module: nn.Module) -> dict[str, np.ndarray]:
@@ -68,25 +71,23 @@ def encoder_digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def save_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file atomically."""
-    contiguous = {
-        key: value if value.flags.c_contiguous else np.array(value, order="C")
-        for key, value in ((key, np.asarray(value)) for key, value in arrays.items())
-    }
-    content = safetensors.numpy.save(contiguous, metadata={"format": FORMAT, **metadata})
-    with atomic(path) as temporary, open(temporary, "wb") as file:
-        file.writelines(_same_bytes(content))
+    """Write a safetensors file atomically; equal arrays and metadata are equal files.
 
-
-def _same_bytes(content: bytes) -> tuple[bytes, memoryview]:
-    """The file with its header's metadata sorted, head and body: the library writes them in random order, and equal
-    models should be equal files."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    Written here, array by array: the library holds everything twice in memory and shuffles the metadata.
+    """
+    ordered = sorted(arrays.items(), key=lambda item: (-np.asarray(item[1]).itemsize, item[0]))  # keeps all aligned
+    header: dict[str, object] = {"__metadata__": dict(sorted({"format": FORMAT, **metadata}.items()))}
+    end = 0
+    for key, value in ordered:
+        start, end = end, end + np.asarray(value).nbytes
+        kind = _KINDS[np.asarray(value).dtype.name]
+        header[key] = {"dtype": kind, "shape": list(np.shape(value)), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
+    with atomic(path) as temporary, open(temporary, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, value in ordered:
+            file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
 
 def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
