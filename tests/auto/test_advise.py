@@ -14,7 +14,7 @@ from cofal.evaluation.advice import advise
 
 def test_alike_clients_would_waste_labels_and_unlike_ones_would_not():
     rng = np.random.default_rng(0)
-    alike, unlike = advise(kinds(rng, ALIKE), [6, 6, 6]), advise(kinds(rng, UNLIKE), [6, 6, 6])
+    alike, unlike = advise(kinds(rng, ALIKE), [6, 6, 6]), advise(kinds(rng, UNLIKE, spread=1.0), [6, 6, 6])
     assert alike.redundant.value > 4
     assert unlike.redundant.value < 1
     assert alike.redundant.low <= alike.redundant.value <= alike.redundant.high

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import cofal
 from cofal.errors import UserError
 from cofal.rng import generator
-from cofal.selection.auto import Decision, choose_by, clear_overlap, decide, settle
+from cofal.selection.auto import Decision, choose_by, clear_overlap, decide, settle, together_margin
 from cofal.selection.overlap import measure
 from cofal.selection.pool import Budgets, Picked, Pool
 
@@ -42,21 +42,6 @@ def test_two_alike_clients_choose_together_and_the_third_alone(method):
     assert [rows.tolist() for rows in picks.indices] == [rows.tolist() for rows in [*pair.indices, *alone.indices]]
 
 
-def test_what_a_partly_alike_client_picked_is_not_picked_again():
-    """Both hold kinds 0 and 1, and two of their own: with two labels each, they cover what one alone cannot."""
-    shares = [[80, 80, 80, 80, 0, 0], [80, 80, 0, 0, 80, 80]]
-    embeddings = kinds(np.random.default_rng(3), shares)
-    pool = Pool(embeddings)
-    decision = decide(pool, generator(0, "auto"))
-    assert decision.kind == "mixed"
-    assert decision.heeds.tolist() == [[False, True], [True, False]]
-    picks = cofal.select(embeddings, [4, 4], "probcover", "auto", delta=0.7)
-    kind = [np.repeat(np.arange(6), own) for own in shares]
-    assert sorted({int(kind[client][row]) for client, row in picks.order}) == [0, 1, 2, 3, 4, 5]
-    second = picks.indices[1] if picks.decision.clear[0].mean() < picks.decision.clear[1].mean() else picks.indices[0]
-    assert len(second) == 4
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted([*METHODS, "random"])), st.integers(1, 5))
 def test_budgets_are_spent_exactly_on_distinct_unlabelled_rows(seed, method, clients):
@@ -82,11 +67,32 @@ def test_decisions_put_every_client_in_one_group(seed, clients, cells, blurred):
     counts = rng.poisson(rng.gamma(0.5, 20, size=(clients, cells)))
     decision = settle(counts, blurred, rng)
     assert sorted(client for group in decision.groups for client in group) == list(range(clients))
-    assert (decision.heeds == decision.heeds.T).all()
-    for group in decision.groups:
-        assert not decision.heeds[np.ix_(group, group)].any()
     assert 0 <= decision.certainty <= 1
     assert (decision.kind == "central") == (len(decision.groups) == 1)
+
+
+@given(st.floats(0, 0.9), st.floats(-0.5, 1), st.floats(0, 0.5))
+def test_choosing_together_pays_more_for_clients_more_alike_and_less_under_more_blur(blurred, clear, more):
+    before = together_margin(np.array(clear), blurred)
+    assert together_margin(np.array(clear + more), blurred) >= before
+    assert together_margin(np.array(clear), min(blurred + more, 1)) <= before + 1e-12 or clear > 1
+    assert together_margin(np.array(1.0), blurred) > 0  # one source chooses together however blurred
+
+
+def test_clients_that_are_partly_alike_choose_together_only_in_a_clear_embedding():
+    """The same rows in common cells, under little blur and under much."""
+    counts = np.array([[40, 40, 20, 0, 0, 0], [20, 20, 20, 20, 20, 0], [0, 0, 20, 40, 0, 40]])
+    kinds_of = {blurred: settle(counts, blurred, generator(0, "auto")).kind for blurred in (0.05, 0.35)}
+    assert kinds_of == {0.05: "central", 0.35: "per-client"}
+
+
+def test_where_all_should_not_choose_together_only_one_source_does():
+    counts = np.array([[30, 30, 0, 0], [30, 30, 0, 0], [5, 25, 30, 0], [0, 0, 20, 40]])
+    decision = settle(counts, 0.4, generator(0, "auto"))
+    assert decision.groups == [[0, 1], [2], [3]]
+    assert decision.kind == "mixed"
+    assert settle(counts, 0.02, generator(0, "auto")).kind == "central"
+    assert settle(counts, 0.02, generator(0, "auto"), least=0.5).groups == [[0, 1], [2], [3]]
 
 
 def test_more_blur_never_brings_two_clients_closer():
@@ -111,7 +117,7 @@ def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
 def test_groups_take_turns_one_pick_for_each_of_their_clients():
     pool = Pool([np.eye(6)[:, :6] for _ in range(3)])
     overlap = measure(np.ones((3, 2), np.int64), np.random.default_rng(0))
-    decision = Decision(overlap, 0.0, [[0, 2], [1]], np.zeros((3, 3), bool), 1.0)
+    decision = Decision(overlap, 0.0, [[0, 2], [1]], 1.0)
 
     def first_rows(part: Pool, budgets: Budgets) -> Picked:
         rows = [np.flatnonzero(part.owner == k)[:b] for k, b in enumerate(budgets.per_client)]
@@ -171,7 +177,6 @@ def test_from_aggregates_groups_are_found_too_and_small_counts_stay_silent():
     embeddings = kinds(np.random.default_rng(10), TWO_AND_ONE)
     picks = cofal.select(embeddings, [4, 4, 4], coordination="auto", sharing="aggregates", min_region=7)
     assert picks.decision.groups == [[0, 1], [2]]
-    assert not picks.decision.heeds.any()
     counts = picks.decision.overlap.counts
     assert counts[counts > 0].min() >= 7
     assert [len(rows) for rows in picks.indices] == [4, 4, 4]

@@ -141,6 +141,7 @@ def test_a_selector_in_one_file_appears_in_the_tables(tmp_path: Path) -> None:
         (["encoders", "--scale", "cpu", "--data", "."], "has no cifar10"),
         (["encoders", "--scale", "cpu", "--set", "mnist"], "no encoders are trained for 'mnist'"),
         (["table-full-pipeline", "--scale", "cpu", "--encoders", "e", "--data", "."], "cofal reproduce encoders"),
+        (["theory", "--set", "mnist"], "theory at scale smoke uses no set mnist"),
         (["theory", "--methods", "nothing"], "write it as module:Name"),
         (["theory", "--methods", "nothing:Here"], "no module 'nothing' here"),
     ],

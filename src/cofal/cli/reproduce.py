@@ -34,7 +34,7 @@ def reproduce_command(
         Path | None, typer.Option(help="Folder of trained encoders. Default: runs/reproduce/SCALE/encoders.")
     ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", help="encoders: train only those of this image set. Repeat.")
+        list[str] | None, typer.Option("--set", help="Only this image set: of a page, or of the encoders. Repeat.")
     ] = None,
     device: Annotated[str, typer.Option(help="Where encoders are trained: cpu or cuda. Default: the scale's.")] = "",
     list_: Annotated[bool, typer.Option("--list", help="List the names and stop.")] = False,
@@ -88,7 +88,7 @@ def reproduce_command(
 
             train_encoders(folder, data, default_cache(), jobs, trained_sets(names, scale, plan), tell=_tell)
         spaces = Spaces(plan, folder, data, default_cache(), here / "sets.json")
-        found = make(names, Workshop(scale, spaces, Records(here / "records")), out, jobs, extra, _tell)
+        found = make(names, Workshop(scale, spaces, Records(here / "records")), out, jobs, extra, _tell, sets or [])
     if json_:
         _print_json({claim: verdict.word for claim, verdict in found.items()})
     else:

@@ -16,14 +16,13 @@ from cofal.errors import UserError
 from cofal.evaluation.theory import best_coverage, expected_coverage, hit_probabilities, redundancy_gap
 from cofal.rng import generator
 from cofal.selection.auto import Decision, decide
-from cofal.selection.overlap import Z95, Overlap, cell_counts, mean_of_pairs, resampled
+from cofal.selection.overlap import Z95, Overlap, cell_counts, resampled
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.radius import estimate_radius
 from cofal.selection.worth import divide_by_worth
 
 METHOD = "maxherding"  # the best of the three selectors, or close to it, on every set tried (docs/auto.md)
-EVEN = 0.2  # mean clear overlap at which central and per-client coordination were equally good in the trials
-SPREAD = 0.15  # how far from there either could still win
+SPREAD = 0.08  # of the margin of choosing together: how far from 0 either coordination could still win in the trials
 _RESAMPLES = 100
 _ROWS_PER_CELL = 4
 
@@ -92,9 +91,10 @@ class Advice:
             )
         else:
             extreme = "together" if self.central_wins > 0.5 else "alone"
+            groups = [" and ".join(names[client] for client in each) for each in self.decision.groups if len(each) > 1]
             lines.append(
-                f"Coordinate in part: {'; '.join(self._parts(names))}. Of the two extremes, choosing {extreme} would "
-                f"{sure} do better ({likely:.0%})."
+                f"Coordinate in part: {', '.join(groups)} choose together, the others alone. If all did the same, "
+                f"choosing {extreme} would {sure} do better ({likely:.0%})."
             )
         lines.append(
             f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
@@ -106,12 +106,6 @@ class Advice:
                 "images the advice stays the same. More unlabelled images would settle it."
             )
         return lines
-
-    def _parts(self, names: Sequence[str]) -> list[str]:
-        groups = [" and ".join(names[client] for client in group) for group in self.decision.groups if len(group) > 1]
-        pairs = [f"{names[a]} and {names[b]}" for a, b in zip(*np.nonzero(np.triu(self.decision.heeds)))]
-        parts = [f"{', '.join(groups)} choose together"] if groups else []
-        return parts + ([f"{', '.join(pairs)} only avoid repeating each other"] if pairs else [])
 
 
 def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed: int = 0) -> Advice:
@@ -162,8 +156,7 @@ def _forecast(of: Any, counts: np.ndarray, again: np.ndarray, budgets: list[int]
 def central_wins(decision: Decision) -> float:
     """How likely central coordination beats per-client.
 
-    From the mean clear overlap, its uncertainty, and how the trials scattered around the point of equality.
+    From the margin of choosing together, its uncertainty, and how the trials scattered around the point of equality.
     """
-    distance = float(mean_of_pairs(decision.clear)) - EVEN
-    scale = math.hypot(SPREAD, decision.overlap.error / (1 - decision.blur))
-    return 0.5 * (1 + math.erf(distance / (scale * math.sqrt(2))))
+    scale = math.hypot(SPREAD, decision.margin_error)
+    return 0.5 * (1 + math.erf(decision.margin / (scale * math.sqrt(2))))

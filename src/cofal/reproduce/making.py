@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cofal.errors import UserError
 from cofal.reproduce.book import Book
 from cofal.reproduce.claims import CLAIMS, verdict
 from cofal.reproduce.claims.checks import Verdict
@@ -15,12 +16,28 @@ from cofal.reproduce.running import Workshop, compute
 
 
 def make(
-    names: Sequence[str], shop: Workshop, out: Path, jobs: int, extra: dict[str, str], tell: Callable[[str], None]
+    names: Sequence[str],
+    shop: Workshop,
+    out: Path,
+    jobs: int,
+    extra: dict[str, str],
+    tell: Callable[[str], None],
+    only: Sequence[str] = (),
 ) -> dict[str, Verdict]:
-    """Compute and write the pages of `names`, then the index; returns the verdicts of the claims they decide."""
+    """Compute and write the pages of `names`, then the index; returns the verdicts of the claims they decide.
+
+    `only`: of these image sets alone, where others are not at hand; names that use none of them are passed over.
+    """
     folder = out / shop.scale_name
     wanted = [load_experiment(name) for name in names]
     cells = {each.name: each.cells(shop.scale_name, shop.spaces.scale, extra) for each in wanted}
+    if only:
+        cells = {name: [cell for cell in each if cell.set in only] for name, each in cells.items()}
+        wanted = [each for each in wanted if cells[each.name]]
+        if not wanted:
+            raise UserError(
+                f"{', '.join(names)} at scale {shop.scale_name} uses no set {' or '.join(only)}; leave --set out"
+            )
     compute(shop, [cell for each in cells.values() for cell in each], jobs, tell)
     notes = read_notes(folder)
     found: dict[str, Verdict] = {}
@@ -28,7 +45,7 @@ def make(
         book = Book(each, shop.spaces.scale, shop.read(cells[each.name]))
         facts = {shop.spaces.name(cell, site): shop.spaces.facts(cell, site) for cell in cells[each.name]
                  for site in shop.spaces.sites(cell)}  # fmt: skip
-        verdicts = write_page(book, folder, _command(each.name, shop, extra), facts, notes)
+        verdicts = write_page(book, folder, _command(each.name, shop, extra, only), facts, notes)
         found |= {
             name: each_verdict for name, each_verdict in zip(each.claims, verdicts) if CLAIMS[name].page == each.name
         }
@@ -56,8 +73,9 @@ def _finished(shop: Workshop, folder: Path, notes: dict[str, str]) -> Finished:
     return found
 
 
-def _command(name: str, shop: Workshop, extra: dict[str, str]) -> str:
+def _command(name: str, shop: Workshop, extra: dict[str, str], only: Sequence[str] = ()) -> str:
     """The command that makes it again, whatever folders were used this time."""
     data = " --data DIR" if any(plan.folder for plan in shop.spaces.scale.sets.values()) else ""
     methods = "".join(f" --methods {method}" for method in extra)
-    return f"cofal reproduce {name} --scale {shop.scale_name}{data}{methods}"
+    sets = "".join(f" --set {each}" for each in only)
+    return f"cofal reproduce {name} --scale {shop.scale_name}{data}{sets}{methods}"

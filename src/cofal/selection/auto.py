@@ -1,9 +1,8 @@
-"""`coordination="auto"`: who chooses together, who only avoids repeating whom, decided from how alike the clients are.
+"""`coordination="auto"`: who chooses with whom, decided from how alike the clients are and how far rows are blurred.
 
-Three degrees for two clients, by their overlap q, freed from what the embedding blurs anyway (`clear_overlap`):
-clients of one source choose together, as under central coordination; clients that are partly alike choose alone, but
-what the other labelled or picked before counts as labelled; unlike clients ignore each other, as per-client. Why, and
-what was tried besides, is told in docs/auto.md.
+Choosing together is worth the more, the more truly alike the clients are, and harms as far as rows of different kinds
+lie close to each other. Where it pays for all, all choose together, as under central coordination; else only clients of
+one source do, and the others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
 """
 
 from __future__ import annotations
@@ -16,13 +15,23 @@ import numpy as np
 
 from cofal.selection.blur import blur
 from cofal.selection.kmeans import content_hash
-from cofal.selection.overlap import Overlap, cell_counts, measure, number_of_cells, overlap_matrix, resampled
+from cofal.selection.overlap import (
+    Overlap,
+    cell_counts,
+    mean_of_pairs,
+    measure,
+    number_of_cells,
+    overlap_matrix,
+    resampled,
+)
 from cofal.selection.pool import Budgets, Picked, Pool
 
-TOGETHER = 0.5  # clear overlap from which clients choose together
-PARTLY = 0.3  # clear overlap from which a client heeds what another has labelled
+HARMLESS = 0.12  # overlap between unlike rows that choosing together bears, whatever the clients
+WORTH = 0.2  # how much more of it is borne for each unit of clear overlap
+ONE_SOURCE = 0.8  # clear overlap from which some clients choose together where all of them should not
 SAMPLE = 20_000  # rows that stand for larger pools when overlap and blur are measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
+_TOLD_ALIKE = 0.2  # clear overlap from which clients are called alike in words
 
 Choose = Callable[[Pool, Budgets], Picked]
 
@@ -34,7 +43,6 @@ class Decision:
     overlap: Overlap
     blur: float  # overlap that rows of different kinds show in this embedding
     groups: list[list[int]]  # clients that choose together, each group ascending
-    heeds: np.ndarray  # (clients, clients) bool, symmetric: partly alike, in different groups
     certainty: float  # share of samples of rows, drawn again, under which the groups come out the same
 
     @property
@@ -42,12 +50,22 @@ class Decision:
         """central, per-client, or mixed."""
         if len(self.groups) == 1:
             return "central"
-        return "mixed" if self.heeds.any() or len(self.groups) < len(self.heeds) else "per-client"
+        return "mixed" if len(self.groups) < sum(map(len, self.groups)) else "per-client"
 
     @cached_property
     def clear(self) -> np.ndarray:
         """(clients, clients) overlap freed from blur."""
         return clear_overlap(self.overlap.matrix, self.blur)
+
+    @property
+    def margin(self) -> float:
+        """By how much choosing together, all of them, pays (above 0) or harms (below)."""
+        return float(together_margin(mean_of_pairs(self.clear), self.blur))
+
+    @property
+    def margin_error(self) -> float:
+        """Standard error of `margin` from that of the overlap."""
+        return self.overlap.error * (WORTH + self.blur) / (1 - self.blur)
 
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and lists, for files and machines."""
@@ -59,8 +77,8 @@ class Decision:
             "overlap_interval": [round(low, 4), round(high, 4)],
             "overlap_matrix": np.round(self.overlap.matrix, 4).tolist(),
             "blur": round(self.blur, 4),
+            "margin": round(self.margin, 4),
             "groups": self.groups,
-            "heeds": [[int(a), int(b)] for a, b in zip(*np.nonzero(np.triu(self.heeds)))],
             "certainty": round(self.certainty, 3),
         }
 
@@ -68,21 +86,29 @@ class Decision:
         """The decision as a sentence."""
         low, high = self.overlap.interval
         told = f"overlap {self.overlap.mean:.2f} ({low:.2f} to {high:.2f})"
-        if self.kind == "central":
+        if self.kind == "central" and mean_of_pairs(self.clear) >= _TOLD_ALIKE:
             return f"{told}: the clients are alike and choose together"
+        if self.kind == "central":
+            return f"{told}: the clients are unlike, but the embedding tells them apart; they choose together"
         if self.kind == "per-client":
             return f"{told}: the clients are unlike and choose alone"
         shared = ", ".join("+".join(map(str, group)) for group in self.groups if len(group) > 1)
-        pairs = int(np.triu(self.heeds).sum())
-        parts = [f"together: {shared}"] * bool(shared)
-        parts += [f"{pairs} pair{'s' if pairs > 1 else ''} of clients avoid repeating each other"] * bool(pairs)
-        return f"{told}: partly alike; {'; '.join(parts)}"
+        return f"{told}: some clients are alike; together: {shared}; the others alone"
 
 
 def clear_overlap(matrix: np.ndarray, blurred: float) -> np.ndarray:
     """Overlaps on a scale on which 0 is what rows of different kinds show under this blur, and 1 is one source."""
     clear: np.ndarray = (matrix - blurred) / max(1 - blurred, 1e-9)
     return clear
+
+
+def together_margin(clear: np.ndarray, blurred: float) -> np.ndarray:
+    """What choosing together is worth beyond what it harms; above 0 it pays. `clear` may have any shape.
+
+    The harm is the overlap that is only blur: a label at one client then counts for rows of another kind at the other.
+    """
+    margin: np.ndarray = HARMLESS + WORTH * np.asarray(clear) - blurred * (1 - np.asarray(clear))
+    return margin
 
 
 def decide(pool: Pool, rng: np.random.Generator) -> Decision:
@@ -94,23 +120,25 @@ def decide(pool: Pool, rng: np.random.Generator) -> Decision:
     return settle(counts, blur(sample, rng), rng)
 
 
-def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator) -> Decision:
-    """The decision from the clients' rows in common cells, `counts` (clients, cells), and the embedding's blur."""
+def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: float = -np.inf) -> Decision:
+    """The decision from the clients' rows in common cells, `counts` (clients, cells), and the embedding's blur.
+
+    `least` is a clear overlap below which choosing together is not worth its cost, however little it harms.
+    """
     found = measure(counts, rng)
-    groups, heeds = _degrees(clear_overlap(found.matrix, blurred))
+    groups = _groups(clear_overlap(found.matrix, blurred), blurred, least)
     if len(counts) == 1:
-        return Decision(found, blurred, groups, heeds, 1.0)
-    again = [_degrees(each)[0] for each in clear_overlap(overlap_matrix(resampled(counts, _CHECKS, rng)), blurred)]
-    return Decision(found, blurred, groups, heeds, sum(each == groups for each in again) / _CHECKS)
+        return Decision(found, blurred, groups, 1.0)
+    again = clear_overlap(overlap_matrix(resampled(counts, _CHECKS, rng)), blurred)
+    same = sum(_groups(each, blurred, least) == groups for each in again)
+    return Decision(found, blurred, groups, same / _CHECKS)
 
 
-def _degrees(clear: np.ndarray) -> tuple[list[list[int]], np.ndarray]:
-    """The groups that choose together, and which clients heed which outside their group."""
-    groups = _linked(clear, TOGETHER)
-    group_of = np.empty(len(clear), np.int64)
-    for number, group in enumerate(groups):
-        group_of[group] = number
-    return groups, (clear >= PARTLY) & (group_of[:, None] != group_of)
+def _groups(clear: np.ndarray, blurred: float, least: float) -> list[list[int]]:
+    """The clients that choose together: all of them, or those of one source."""
+    pays = max((blurred - HARMLESS) / (blurred + WORTH), least)  # the clear overlap at which the margin is 0
+    together = _linked(clear, pays)
+    return together if len(together) == 1 else _linked(clear, max(pays, ONE_SOURCE))
 
 
 def _linked(likeness: np.ndarray, least: float) -> list[list[int]]:
@@ -127,36 +155,23 @@ def _linked(likeness: np.ndarray, least: float) -> list[list[int]]:
 
 
 def choose_by(decision: Decision, pool: Pool, budgets: Budgets, choose: Choose) -> Picked:
-    """Picks in order: each group by `choose` over its own rows, knowing the labelled rows of those whom it heeds.
+    """Picks in order: each group by `choose` over its own rows.
 
-    Groups choose one after the other, larger ones first, then the less alike ones. In the order returned they take
-    turns, one pick for each of their clients.
+    In the order returned groups take turns, one pick for each of their clients.
     """
     if decision.kind == "central":
         return choose(pool, budgets)
-    labeled = pool.labeled.copy()
-    found: dict[int, Picked] = {}
-    groups, clear = decision.groups, decision.clear
-    for number in sorted(range(len(groups)), key=lambda g: (-len(groups[g]), clear[groups[g]].mean(), g)):
-        group = groups[number]
-        part, rows = _view(pool, labeled, group, np.flatnonzero(decision.heeds[group].any(0)))
-        own = np.zeros(pool.clients, np.int64)
-        own[group] = budgets.per_client[group]
-        picked = choose(part, Budgets((own[group] if part.clients == 1 else own).tolist(), part))
-        found[number] = Picked(rows[picked.rows], picked.gains, picked.coverage_loss)
-        labeled[found[number].rows] = True
-    return _in_turns([found[number] for number in range(len(found))], [len(group) for group in groups])
-
-
-def _view(pool: Pool, labeled: np.ndarray, group: list[int], heeded: np.ndarray) -> tuple[Pool, np.ndarray]:
-    """What a group chooses from: its rows, and the labelled rows of those it heeds; and which rows of the pool."""
-    own = np.isin(pool.owner, group)
-    rows = np.flatnonzero(own | (labeled & np.isin(pool.owner, heeded)))
-    if len(group) == 1 and len(rows) == own.sum():
-        return pool.client(group[0]), rows
-    part = pool.subset(rows)
-    part.labeled = labeled[rows]
-    return part, rows
+    found = []
+    for group in decision.groups:
+        rows = np.flatnonzero(np.isin(pool.owner, group))
+        if len(group) == 1:
+            part, own = pool.client(group[0]), budgets.per_client[group]
+        else:
+            part, own = pool.subset(rows), np.zeros(pool.clients, np.int64)
+            own[group] = budgets.per_client[group]
+        picked = choose(part, Budgets(own.tolist(), part))
+        found.append(Picked(rows[picked.rows], picked.gains, picked.coverage_loss))
+    return _in_turns(found, [len(group) for group in decision.groups])
 
 
 def _in_turns(parts: list[Picked], clients: list[int]) -> Picked:

@@ -2,13 +2,12 @@
 
 Both halves are written like those of an aggregate selector (`aggregate/exchange.py`), so that any carrier of questions
 serves. What a client tells beyond the k-means: its rows in each cell (silent below `min_region`) and one number, how
-blurred its own rows are. Labelled rows of others cannot be heeded here: no client learns where they lie.
+blurred its own rows are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,14 @@ from cofal.selection.overlap import number_of_cells
 from cofal.selection.pool import Pool
 
 ITERATIONS = 6  # round trips of the k-means: cells need not be the best, only the same for all
+LEAST = 0.1  # clear overlap below which choosing together, though harmless, is not worth its round trips
 _STEP = 0.01  # of the blur that a client tells
 
 
 def likeness(
     consortium: Consortium, rng: np.random.Generator, *, min_region: int = 5
 ) -> Generator[Question, Any, Decision]:
-    """The decision, in at most 7 round trips; only groups that choose together, nobody heeds anybody else."""
+    """The decision, in at most 7 round trips."""
     check_min_region(min_region)
     cells = number_of_cells(np.array(consortium.sizes))
     clusters = yield from federated_kmeans(consortium, cells, rng, min_region=min_region, iterations=ITERATIONS)
@@ -38,8 +38,7 @@ def likeness(
     counts = np.stack([np.maximum(answer["counts"], 0) for answer in answers]).astype(np.int64)
     blurs = np.array([float(answer["blur"][0]) for answer in answers])
     mean = np.average(blurs, weights=counts.sum(1)) if counts.sum() else 0.0
-    decision = settle(counts, float(np.clip(mean, 0, MOST)), rng)
-    return replace(decision, heeds=np.zeros_like(decision.heeds))
+    return settle(counts, float(np.clip(mean, 0, MOST)), rng, least=LEAST)
 
 
 def answer_likeness(

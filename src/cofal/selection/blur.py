@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cofal.selection.kmeans import kmeans
+from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.overlap import CELLS, mean_of_pairs, overlap_matrix
 from cofal.selection.pool import Pool
 
 KINDS = 10
+HALVINGS = 6  # of the coordinates, averaged: one alone is off by 0.08 on a blurred embedding, their mean by 0.03
+SAMPLE = 2000  # rows that stand for larger pools
 _ROWS_PER_KIND = 12
 _FEWEST_COORDINATES = 4  # halves of fewer say nothing
 MOST = 0.9  # beyond, no overlap would be clear
@@ -21,17 +23,24 @@ MOST = 0.9  # beyond, no overlap would be clear
 
 def blur(pool: Pool, rng: np.random.Generator) -> float:
     """The overlap of groups found in one half of the coordinates, measured in cells of the other half; 0 to 0.9."""
-    kinds = min(KINDS, pool.n // _ROWS_PER_KIND)
+    if pool.n > SAMPLE:
+        pool = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+    kinds, cells = (min(most, pool.n // _ROWS_PER_KIND) for most in (KINDS, CELLS))
     if pool.d < _FEWEST_COORDINATES or kinds < 2:
         return 0.0
     rows = pool.tile(0, pool.n).cpu().numpy()
-    order = rng.permutation(pool.d)
-    kind = kmeans(_view(rows[:, order[: pool.d // 2]]), kinds, rng).labels
-    cells = min(CELLS, pool.n // _ROWS_PER_KIND)
-    cell = kmeans(_view(rows[:, order[pool.d // 2 :]]), cells, rng).labels
+    return float(np.clip(np.mean([_once(rows, kinds, cells, rng) for _ in range(HALVINGS)]), 0, MOST))
+
+
+def _once(rows: np.ndarray, kinds: int, cells: int, rng: np.random.Generator) -> float:
+    """The mean overlap of `kinds` groups of one half of the coordinates of `rows` (n, d) in `cells` of the other."""
+    half = rows.shape[1] // 2
+    order = rng.permutation(rows.shape[1])
+    kind = kmeans(_view(rows[:, order[:half]]), kinds, rng).labels
+    cell = kmeans(_view(rows[:, order[half:]]), cells, rng).labels
     counts = np.zeros((kinds, cells), np.int64)
     np.add.at(counts, (kind, cell), 1)
-    return float(np.clip(mean_of_pairs(overlap_matrix(counts)), 0, MOST))
+    return float(mean_of_pairs(overlap_matrix(counts)))
 
 
 def _view(part: np.ndarray) -> Pool:
