@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 AXE_VERSION := 4.14.0
 AXE := .venv/axe-core-$(AXE_VERSION).min.js
-.PHONY: setup axe demo test smoke test-deploy test-faults bench lint clean
+.PHONY: setup axe demo test smoke test-deploy soak bench lint clean
 
 setup: $(STAMP)
 
@@ -29,21 +29,21 @@ demo: $(STAMP)
 	$(BIN)/cofal demo --out demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not deploy and not smoke and not faults"
+	$(BIN)/python -m pytest -m "not deploy and not smoke"
 
 # Every table and figure of the paper on digits, twice: the second time nothing is computed and no byte changes. The first rounds of its
 # full set-up.
 smoke: $(STAMP)
 	$(BIN)/python -m pytest -m smoke
 
-# Real servers and sites as processes on loopback: security, restarts, both engines compared; memory with 32 sites.
+# Real servers and sites as processes on loopback: security, kills, lost sites, full disks, wrong clocks, both engines
+# compared; memory with 32 sites.
 test-deploy: $(STAMP)
-	$(BIN)/python -m pytest tests/deploy tests/federation/test_server_memory.py -m "not faults"
+	$(BIN)/python -m pytest tests/deploy tests/federation/test_server_memory.py
 
-# The same, disturbed: kills in every phase, lost sites, a full disk, a wrong clock, 30 faults in a row. An hour or more: a site killed
-# while it hands in an answer is waited for three minutes.
-test-faults: $(STAMP)
-	$(BIN)/python -m pytest -m faults
+# 30 faults in a row, one in the middle of each phase; make test-deploy does 6.
+soak: $(STAMP)
+	COFAL_SOAK_FAULTS=30 $(BIN)/python -m pytest tests/deploy/test_faults.py -k many_faults
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run

@@ -35,8 +35,10 @@ class Faulty:
         self.run = RunDir(made.folder.path)
         self.commands = itertools.count()
         self.labelled: dict[str, dict[str, str]] = {name: {} for name in made.names}
+        self._server_app = 0
 
     def begin(self, phase: str) -> Running:
+        self._server_app = read_json(self.run.status)["pid"] if self.run.status.exists() else 0  # of the phase before
         command = Running(
             ["server", phase, str(self.run.path), *PHASES[phase], "--json"],
             self.made.base / f"{next(self.commands)}.out",
@@ -58,12 +60,12 @@ class Faulty:
     def do(self, phase: str) -> dict:
         return self.finish(phase, self.begin(phase))
 
-    def under_way(self, phase: str, command: Running, before: str) -> bool:
+    def under_way(self, phase: str, command: Running) -> bool:
         """Wait until the phase's ServerApp has asked the sites something; False if the phase ended first."""
 
         def asked() -> bool:
             status = read_json(self.run.status) if self.run.status.exists() else {}
-            fresh = status.get("phase") == phase and status.get("started") != before
+            fresh = status.get("phase") == phase and status.get("pid") != self._server_app
             return (fresh and bool(status.get("asking"))) or not command.alive
 
         wait_until(asked, PATIENCE, f"{phase} under way")
@@ -71,10 +73,9 @@ class Faulty:
 
     def disturbed(self, phase: str, fault: Callable[[], None]) -> dict:
         """Run a phase and let `fault` happen in its middle."""
-        before = read_json(self.run.status)["started"] if self.run.status.exists() else ""
         command = self.begin(phase)
-        if self.under_way(phase, command, before):
-            fault()
+        assert self.under_way(phase, command), f"{phase} was over before it could be disturbed"
+        fault()
         return self.finish(phase, command)
 
     # --- faults
@@ -92,6 +93,14 @@ class Faulty:
     def label_all(self) -> None:
         for name in self.made.names:
             label_open(self.made.base / name, self.labelled[name])
+
+    def asked(self, name: str) -> list[str]:
+        """What a site was asked to label so far."""
+        return open_site(self.made.base / name).asked(MAIN)
+
+    def selections(self) -> int:
+        """How many selections were made."""
+        return len(read_json(self.run.picks(MAIN))["steps"]) if self.run.picks(MAIN).exists() else 0
 
     def check(self) -> None:
         """No label, pick or checkpoint lost; no sample asked twice; no half-written file."""
@@ -122,29 +131,29 @@ def label_open(site_folder: Path, noted: dict[str, str]) -> None:
         noted[query.id] = truth[query.id]
 
 
-def undisturbed(made: Federation, plan: list[str], folder: Path) -> dict:
-    """The same phases on copies of the same sites, in this process and in peace; call it before the first phase."""
+def undisturbed(made: Federation, plan: list[str], folder: Path, names: list[str] | None = None) -> dict:
+    """The same phases on copies of the same sites (or of some), in this process and in peace; call it before the first
+    phase."""
+    names = names or made.names
     folder.mkdir()
     shutil.copyfile(made.folder.config, folder / "config.toml")
     shutil.copytree(made.images, folder / "images", ignore=shutil.ignore_patterns("*.png"))
-    for name in made.names:
+    for name in names:
         shutil.copytree(made.base / name, folder / name)
     run = RunDir(folder)
-    grid = InProcessGrid(
-        client_app, {number + 2: {"site": str(folder / name)} for number, name in enumerate(made.names)}
-    )
+    grid = InProcessGrid(client_app, {number + 2: {"site": str(folder / name)} for number, name in enumerate(names)})
     for phase in plan:
         if phase == "label":
-            for name in made.names:
+            for name in names:
                 label_open(folder / name, {})
             continue
         if phase in ("select", "train"):
             wanted = {"budget": 6, "method": "", "coordination": ""} if phase == "select" else {}
             place_order(run, phase, **wanted)
-        given = {"run-dir": str(folder), "phase": phase, "sites": len(made.names)}
+        given = {"run-dir": str(folder), "phase": phase, "sites": len(names)}
         server_app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given))
         close_order(run, phase)
-    return outcome(run, {name: folder / name for name in made.names})
+    return outcome(run, {name: folder / name for name in names})
 
 
 def outcome(run: RunDir, sites: dict[str, Path]) -> dict:

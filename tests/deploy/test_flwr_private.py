@@ -1,6 +1,7 @@
 """What the deployment takes from flwr's private modules; when flwr changes, this says what moved."""
 
 import importlib
+import inspect
 import re
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +50,27 @@ def test_no_other_module_of_the_deployment_looks_inside_flwr():
         if file != SOURCE:
             used = set(re.findall(r"^\s*(?:from|import) (flwr[.\w]*)", file.read_text(), flags=re.M))
             assert used <= public, f"{file.name} imports {used - public}; such imports belong into flwr_private.py"
+
+
+def test_the_grid_of_a_serverapp_has_what_an_exchange_uses_of_it():
+    from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    for kind, names in (
+        (HttpGrid, {"_runtime_client", "run", "push_messages"}),
+        (RuntimeHttpClient, {"PullMessages", "PullObject", "ConfirmMessageReceived"}),
+    ):
+        missing = {name for name in names if not hasattr(kind, name)}
+        assert not missing, f"flwr's {kind.__name__} has no {missing} any more; see cofal/deploy/exchange.py"
+    assert "self.node = " in inspect.getsource(HttpGrid.__init__)
+
+
+def test_the_superlink_takes_the_rest_of_an_answer_without_its_session():
+    """What a site that was killed while it handed in an answer relies on; tests/deploy/test_hand_in.py does it."""
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
+
+    source = inspect.getsource(SqlCoreState.store_object)
+    assert "if not session_id:" in source, "read flwr's store_object: does it still find the session by the object?"
 
 
 def test_requests_are_signed_as_flwr_s_own_client_signs_them():

@@ -6,7 +6,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from cofal.deploy.resident import _IN_WORK
-from cofal.errors import CofalError
 from cofal.learning.state import encoder_digest
 from running_federation import Federation, wait_until
 
@@ -32,10 +31,7 @@ def pretrained(made: Federation, disturb) -> str:
     disturb()
     thread.join(240)
     assert not thread.is_alive()
-    if failures:  # a SuperLink that dies while it takes a message ends the phase in one line; the same command goes on
-        assert disturb.__name__ == "kill_superlink", failures
-        assert isinstance(failures[0], CofalError), failures
-        made.run("pretrain")
+    assert not failures
     wait_until(lambda: not note.exists(), 60, "the last message answered")
     return encoder_digest(load_file(made.folder.encoder))
 

@@ -100,6 +100,12 @@ class Control:
             status = self._client.ListRuns(fl.ListRunsRequest(run_id=run)).run_dict[run].status
         return RunState(str(status.status), str(status.sub_status), str(status.details))
 
+    def under_way(self) -> list[int]:
+        """Runs whose ServerApp was started and has not ended, as far as the SuperLink knows."""
+        with _told():
+            found = self._client.ListRuns(fl.ListRunsRequest()).run_dict
+        return [int(run) for run, each in found.items() if each.status.status in ("starting", "running")]
+
     def lines(self, run: int, after: float = 0.0) -> Iterator[tuple[float, str]]:
         """What the run's ServerApp says, as it comes, with its time; ends with the run."""
         with _told():

@@ -52,7 +52,11 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, validate_object_content
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPushError,
+    inflate_object_from_contents,
+    validate_object_content,
+)
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata

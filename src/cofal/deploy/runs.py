@@ -96,4 +96,6 @@ def _failure(phase: str, state: RunState, trace: list[str], tell: Callable[[str]
         for line in trace:
             tell(line)
     reason = " ".join(state.details.removeprefix(_FAILED).split())
+    if state.outcome == "stopped":  # by Ctrl-C elsewhere, or by a server that was killed and is up again
+        reason = "it was stopped; run the same command again: it goes on"
     return kind(f"{phase}: {reason or f'it was {state.outcome}'}")

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from cofal.deploy import flower
 from cofal.deploy.certificates import expiry
+from cofal.deploy.control_api import Control
 from cofal.deploy.enrolment import keep_registering
 from cofal.deploy.processes import Child
 from cofal.deploy.public_port import PublicPort
 from cofal.deploy.server_folder import ServerFolder
-from cofal.errors import EnvironmentFault, UserError
+from cofal.errors import CofalError, EnvironmentFault, UserError
 
 log = logging.getLogger("cofal")
 
@@ -55,6 +56,7 @@ async def _serve(server: ServerFolder) -> None:
     try:
         superlink.start()
         await _listening(settings.control_port, stop)
+        await asyncio.to_thread(_end_old_runs, server)
         superexec.start()
         await port.start()
         log.info("ready: sites reach %s:%d; nothing else is open", settings.hosts[0], settings.port)
@@ -65,6 +67,16 @@ async def _serve(server: ServerFolder) -> None:
     finally:
         await port.stop()
         await asyncio.gather(superexec.stop(), superlink.stop())
+
+
+def _end_old_runs(server: ServerFolder) -> None:
+    """Runs of a server that was killed died with it; the SuperLink would wait for their heartbeats for a minute."""
+    try:
+        with Control(server) as control:
+            for run in control.under_way():
+                control.stop(run)
+    except CofalError as error:  # as after a stop in peace: there may be nothing to end
+        log.warning("cannot end the runs of the server before this one: %s", error)
 
 
 async def _listening(port: int, stop: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from typing import TypeVar
 
 import httpx
 from flwr.app import Message, RecordDict
@@ -16,8 +16,11 @@ from cofal.federation import messages as m
 from cofal.federation.bundle import bundle, unbundle
 from cofal.federation.grid import InProcessGrid
 
+T = TypeVar("T")
+
 _SHORTEST, _LONGEST = 0.01, 0.5  # seconds between two looks for answers: soon at first, then patiently
 _LARGE = 8 * 2**20  # bytes of an answer whose memory is wanted back at once
+_AWAY = 120.0  # seconds that Flower's server may be away
 _ROLL_CALL = 2.0  # seconds between two looks at who is connected
 
 
@@ -54,8 +57,7 @@ def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Ite
 
 def present(grid: Grid) -> dict[int, str]:
     """The connected nodes, each with the time it connected (empty where the grid does not say)."""
-    with _reaching_out():
-        return {node.node_id: node.last_activated_at for node in grid.get_nodes()}
+    return {node.node_id: node.last_activated_at for node in _reach(lambda: list(grid.get_nodes()))}
 
 
 class _Post:
@@ -66,7 +68,7 @@ class _Post:
         self.waiting: dict[str, str] = {}  # message id -> site
         self.lost: dict[str, str] = {}  # site -> why its question must be sent again
         self.connected: dict[str, str] = {}  # site -> when the client that was asked had connected
-        self._pull = _puller(grid)
+        self._push, self._pull = _carrier(grid)
         self._send(self.questions)
 
     @property
@@ -75,8 +77,8 @@ class _Post:
 
     def _send(self, questions: Mapping[str, Message]) -> None:
         here = present(self.grid)
-        with _reaching_out():
-            numbers = list(self.grid.push_messages(self._packed(questions.values()))) if questions else []
+        packed = self._packed(questions.values())
+        numbers = _reach(lambda: self._push(packed)) if packed else []
         numbers += [""] * (len(questions) - len(numbers))  # Flower gives back less where a message was not taken
         for (name, message), number in zip(questions.items(), numbers):
             self.connected[name] = here.get(message.metadata.dst_node_id, "")
@@ -103,8 +105,7 @@ class _Post:
     def pull(self, number: str) -> list[Message | str]:
         """The answer to one question, if it is there."""
         try:
-            with _reaching_out():
-                answers = self._pull(number)
+            answers = _reach(lambda: self._pull(number))
             for answer in answers:
                 if answer.has_content():
                     answer.content = unbundle(answer.content)
@@ -145,19 +146,27 @@ class _Post:
             self._send(again)
 
 
-def _puller(grid: Grid) -> Callable[[str], list[Message]]:
-    """How an answer is fetched: over the network an unfinished one must not hold up the others."""
+def _carrier(grid: Grid) -> tuple[Callable[[list[Message]], list[str]], Callable[[str], list[Message]]]:
+    """How questions are sent, and how an answer is fetched, if it is there."""
     if isinstance(grid, InProcessGrid):
-        return lambda number: list(grid.pull_messages([number]))
-    from cofal.deploy.arrivals import Arrivals  # Flower's processes alone need it
+        return (lambda questions: list(grid.push_messages(questions))), (
+            lambda number: list(grid.pull_messages([number]))
+        )
+    from cofal.deploy.exchange import Exchange  # needed between Flower's processes alone
 
-    return Arrivals(grid).pull
+    exchange = Exchange(grid)
+    return exchange.push, exchange.pull
 
 
-@contextmanager
-def _reaching_out() -> Iterator[None]:
-    """Turns a failure to reach Flower's server into the machine's fault."""
-    try:
-        yield
-    except (httpx.HTTPError, ConnectionError) as error:
-        raise EnvironmentFault(f"Flower's server does not answer ({error}); run the same command again") from error
+def _reach(call: Callable[[], T]) -> T:
+    """What a call to Flower's server gives; one that died is started again, and the call repeated."""
+    deadline = time.monotonic() + _AWAY
+    while True:
+        try:
+            return call()
+        except (httpx.HTTPError, ConnectionError) as error:
+            if isinstance(error, httpx.HTTPStatusError) or time.monotonic() > deadline:
+                raise EnvironmentFault(
+                    f"Flower's server does not answer ({error}); run the same command again"
+                ) from error
+        time.sleep(_LONGEST)

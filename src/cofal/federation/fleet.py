@@ -83,10 +83,11 @@ class Fleet:
                     f"{_absent(known, nodes)}; start the others and try again"
                 )
             time.sleep(min(1.0, timeout))
-        failed = {}
+        failed: dict[str, str] = {}
+        names = {node: name for name, node in known.items()}
         for node, said in fleet._describe(nodes).items():
             if isinstance(said, str):
-                failed[node] = said
+                failed[names.get(node, f"node {node}")] = said
             elif (claim := fleet._claim(said, known)) == said.node:
                 fleet.members[said.name] = said
             elif claim is None:
@@ -96,14 +97,14 @@ class Fleet:
                 )
         fleet.members = dict(sorted(fleet.members.items()))
         if failed and len(fleet.members) < (min_clients or len(nodes)):
-            raise UserError(f"a site failed to start: {'; '.join(failed.values())}")
+            raise UserError(f"a site failed to start: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
         first = next(iter(fleet.members.values()), None)
         for member in fleet.members.values():
             assert first is not None
             if (difference := _difference(member, first)) is not None:
                 raise UserError(f"{difference}; all sites must agree")
         fleet.missed = {name: "not connected" for name in known if name not in fleet.members}
-        fleet.missed |= {f"node {node}": why for node, why in failed.items()}
+        fleet.missed |= failed
         for name, why in fleet.missed.items():
             log.warning("going on without %s: %s", name, why)
         fleet.standing.sites({name: member.samples for name, member in fleet.members.items()})
@@ -154,15 +155,15 @@ class Fleet:
     def _describe(self, nodes: Iterable[int]) -> dict[int, Member | str]:
         """What each node says of itself, by node in order; a text says why it cannot take part."""
         questions = {str(node): Message(m.pack(config={}), dst_node_id=node, message_type=m.DESCRIBE) for node in nodes}
-        said: dict[int, Member | str] = {node: f"node {node} did not answer" for node in nodes}
+        said: dict[int, Member | str] = dict.fromkeys(nodes, "it did not answer")
         for node, reply in self._exchange(questions):
             if isinstance(reply, str) or reply.has_error():
-                said[int(node)] = f"node {node}: {reply if isinstance(reply, str) else reply.error.reason}"
+                said[int(node)] = reply if isinstance(reply, str) else str(reply.error.reason)
                 continue
             try:
                 said[int(node)] = _member(int(node), reply.content)
             except Exception as error:  # a stranger's words: anything may be wrong with them
-                said[int(node)] = f"node {node} describes itself unreadably ({type(error).__name__}: {str(error)[:80]})"
+                said[int(node)] = f"it describes itself unreadably ({type(error).__name__}: {str(error)[:80]})"
         return said
 
     def counted(self) -> dict[str, dict[str, Any]]:

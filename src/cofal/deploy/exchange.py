@@ -1,4 +1,4 @@
-"""Answers as they arrive at a ServerApp, part by part, over Flower's Runtime API; nothing here waits.
+"""A ServerApp's questions and answers over Flower's Runtime API; nothing here waits for a site.
 
 Flower's own grid waits for all parts of an answer that a site has announced, up to three minutes if the site died on
 the way, and reads nobody else's meanwhile. Here an answer is there or not yet there; who waits, and how long, decides
@@ -15,13 +15,27 @@ from flwr.serverapp import Grid
 from cofal.deploy import flwr_private as fl
 from cofal.federation.messages import UNAVAILABLE
 
+_ATTEMPTS = 5
 
-class Arrivals:
-    """The answers to the questions of one exchange."""
+
+class Exchange:
+    """Some questions and their answers; every call may be repeated after it failed."""
 
     def __init__(self, grid: Grid):
         self._grid = cast(Any, grid)  # flwr's HttpGrid; tests/deploy/test_flwr_private.py looks at what is used of it
         self._announced: dict[str, tuple[Any, Any]] = {}  # question -> its answer's envelope and the tree of its parts
+
+    def push(self, questions: list[Message]) -> list[str]:
+        """Send questions; their message ids, '' for one that was not taken."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return list(self._grid.push_messages(questions))
+            except fl.ObjectPushError:
+                # The SuperLink died after it stored a part and before it said so, and does not take the part twice.
+                # The same messages again: it says which parts it lacks.
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("not reached")
 
     def pull(self, question: str) -> list[Message]:
         """The answer to a question, by its message id, if all of it is there.
