@@ -15,9 +15,9 @@ from statistics import median
 
 import numpy as np
 import pytest
-from page_site import make_site
 
 from cofal.labeling.web.annotators import Annotators
+from page_site import make_site
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -361,15 +361,21 @@ def test_hostile_names_are_only_text(tmp_path, serve, visit):
     assert store.labels() == {s: HOSTILE_CLASSES[n % len(HOSTILE_CLASSES)] for n, s in enumerate(HOSTILE_IDS)}
     ben = visit(page.url).log_in("بن", tokens[1])
     ben.answer("2")
+    ben.press("Delete")
+    ben.page.keyboard.press("1")
+    expect(ben.page.locator("#sample")).to_have_text(HOSTILE_IDS[2])
     ana.page.get_by_role("link", name="Review", exact=True).click()
-    ana.page.get_by_label("Class").select_option(HOSTILE_CLASSES[1])
+    ana.page.get_by_label("Class").select_option(HOSTILE_CLASSES[2])
     expect(ana.page.locator("#review-count")).to_have_text("1 image")
     ana.page.locator("#filter-annotator").select_option(name)
     ana.page.get_by_role("link", name="Disagreements").click()
+    expect(ana.page.locator("#disputes > li")).to_have_count(2)
+    ana.page.get_by_label("Another class").first.select_option(HOSTILE_CLASSES[3])
     expect(ana.page.locator("#disputes > li")).to_have_count(1)
-    ana.page.get_by_label("Another class").select_option(HOSTILE_CLASSES[3])
-    expect(ana.page.locator("#disputes > li")).to_have_count(0)
     assert store.labels()[HOSTILE_IDS[0]] == HOSTILE_CLASSES[3]
+    ana.page.get_by_role("button", name="Skip it: broken").press("Enter")
+    expect(ana.page.locator("#disputes > li")).to_have_count(0)
+    assert store.skipped() == {HOSTILE_IDS[1]: "broken"}
     for person in (ana, ben):
         assert "owned" not in person.page.title()
         assert person.page.locator("main script, main svg, main b[onclick], main u").count() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -128,13 +128,14 @@ def ledger_command(
 
     from cofal.errors import CofalError, UserError
     from cofal.privacy.ledger import FILE, read_ledger
+    from cofal.report.egress import ledger_account
 
     if (site / "sites").is_dir():
         names = ", ".join(sorted(folder.parent.name for folder in site.glob("sites/*/site.toml")))
         raise UserError(f"{site} is a run, not a site; give one of its sites, {site / 'sites'}/NAME (NAME: {names})")
     reading = read_ledger(site / FILE, head.strip().lower())
     if json_:
-        print(json.dumps({"site": site.name, "verified": not reading.broken, **_account(reading)}))
+        print(json.dumps({"site": site.name, "verified": not reading.broken, **ledger_account(reading)}))
     elif not verify:
         _print_table(site.name, reading)
     if reading.broken:
@@ -143,38 +144,15 @@ def ledger_command(
         print(f"Chain verified: {len(reading.entries):,} lines, head {reading.head}")
 
 
-def _account(reading: Reading) -> dict[str, Any]:
-    """Totals, rows by phase and kind, and the refusals, of the lines that fit the chain."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    refused = []
-    for entry in reading.entries:
-        if "refused" in entry:
-            refused.append({key: entry[key] for key in ("number", "time", "phase", "kind", "refused")})
-            continue
-        place = (entry["phase"], entry["kind"])
-        row = rows.setdefault(place, {"phase": place[0], "kind": place[1], "messages": 0, "bytes": 0, "last": ""})
-        row["messages"] += 1
-        row["bytes"] += entry["bytes"]
-        row["last"] = entry["time"]
-    return {
-        "messages": sum(row["messages"] for row in rows.values()),
-        "bytes": sum(row["bytes"] for row in rows.values()),
-        "rows": list(rows.values()),
-        "refused": refused,
-        "lines": len(reading.entries),
-        "head": reading.head,
-        "broken": reading.broken,
-    }
-
-
 def _print_table(name: str, reading: Reading) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from cofal.report.account import size
+    from cofal.report.egress import ledger_account
 
-    account, console = _account(reading), Console()
+    account, console = ledger_account(reading), Console()
     table = Table(title=f"What left {escape(name)}", title_justify="left", show_footer=True)
     table.add_column("phase", "in all")
     table.add_column("kind")

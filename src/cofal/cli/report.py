@@ -1,4 +1,4 @@
-"""`cofal report`: a finished run as one HTML file."""
+"""`cofal report`: a finished run, a deployment's server or a site as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ from cofal.cli import app
 
 @app.command("report")
 def report_command(
-    run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of a finished run, of a server, or of a site.", show_default=False),
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the run's folder.")
+        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the folder.")
     ] = None,
 ) -> None:
-    """Write the report of a finished run: one HTML file that opens anywhere, without a network.
+    """Write a report: one HTML file that opens anywhere, without a network.
+
+    Of a run or a deployment's server, what each label bought and what left the sites; of a site, for its owner alone,
+    the images it was asked with their labels.
 
     Example: cofal report demo --out report.html
     """
+    from cofal.federation.site_settings import SETTINGS
     from cofal.report.page import write_report
+    from cofal.report.site_page import write_site_report
     from cofal.rundir import RunDir
 
-    run = RunDir(run_dir)
+    if (folder / SETTINGS).exists():
+        print(f"Report: {write_site_report(folder, out)}")
+        return
+    run = RunDir(folder)
     write_report(run, out)
     print(f"Report: {out or run.report}")

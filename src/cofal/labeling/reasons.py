@@ -43,7 +43,7 @@ class Reasons:
     """Reasons over one embedding of a site: (n, d) unit rows in the order of `ids`."""
 
     def __init__(self, ids: Sequence[str], embeddings: np.ndarray):
-        self._rows, self._ids = embeddings, ids
+        self.rows, self._ids = embeddings, ids
         self._position = {sample: row for row, sample in enumerate(ids)}
         self._cells: tuple[tuple[str, ...], dict[str, int]] = ((), {})
 
@@ -52,7 +52,7 @@ class Reasons:
         own = self._position[query.id]
         region = self._region(query, tuple(asked))
         near = [sample for sample in labels if sample in self._position and sample != query.id]
-        distances = _distances(self._rows[[self._position[sample] for sample in near]], self._rows[own])
+        distances = _distances(self.rows[[self._position[sample] for sample in near]], self.rows[own])
         order = np.argsort(distances, kind="stable")[:neighbours]
         found = [Neighbour(near[place], labels[near[place]], float(distances[place])) for place in order]
         return Reason(sentences(query, region, len(self._ids)), region, len(self._ids), found)
@@ -61,18 +61,18 @@ class Reasons:
         """Images within the radius of the selection, or nearer to this image than to any other that was asked."""
         radius = query.why.get("delta")
         if isinstance(radius, (int, float)) and radius > 0:
-            own = self._rows[self._position[query.id]]
-            blocks = range(0, len(self._rows), _BLOCK)
-            return sum(int((_distances(self._rows[begin : begin + _BLOCK], own) <= radius).sum()) for begin in blocks)
+            own = self.rows[self._position[query.id]]
+            blocks = range(0, len(self.rows), _BLOCK)
+            return sum(int((_distances(self.rows[begin : begin + _BLOCK], own) <= radius).sum()) for begin in blocks)
         if self._cells[0] != asked:
             self._cells = (asked, self._count_cells([sample for sample in asked if sample in self._position]))
         return self._cells[1].get(query.id, 1)
 
     def _count_cells(self, asked: Sequence[str]) -> dict[str, int]:
-        centres = np.asarray(self._rows[[self._position[sample] for sample in asked]])
+        centres = np.asarray(self.rows[[self._position[sample] for sample in asked]])
         counts = np.zeros(len(asked), dtype=np.int64)
-        for begin in range(0, len(self._rows) if asked else 0, _BLOCK):
-            nearest = (self._rows[begin : begin + _BLOCK] @ centres.T).argmax(axis=1)  # of unit rows
+        for begin in range(0, len(self.rows) if asked else 0, _BLOCK):
+            nearest = (self.rows[begin : begin + _BLOCK] @ centres.T).argmax(axis=1)  # of unit rows
             counts += np.bincount(nearest, minlength=len(asked))
         return dict(zip(asked, counts.tolist(), strict=True))
 

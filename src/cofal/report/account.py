@@ -13,6 +13,8 @@ PHASES = {
     "assign": "Phase II: telling each client its picks",
     "train": "Phase III: training the classifiers",
     "evaluate": "Phase III: evaluation at the clients",
+    "progress": "Between the phases: how far the labelling is",
+    "select main": "Phase II: selections",
 }
 LEFT = {
     "raw": "Every client sent the server the embedding of each of its images, as it is, and model weights.",
@@ -30,9 +32,11 @@ def what_was_run(facts: Facts) -> list[tuple[str, str]]:
         if data
         else ""
     )
-    source = f"{config.data.source} {config.data.path}".strip()
+    source = "The sites' own images" if facts.deployed else f"{config.data.source} {config.data.path}".strip()
     sizes = sorted(clients.values())
     each = f"{sizes[0]:,}" if sizes and sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}" if sizes else ""
+    if facts.deployed:
+        counts = f"{sum(sizes):,} to choose from"
     splits = {
         "iid": "alike (IID split)",
         "dirichlet": f"unlike (Dirichlet split, alpha {config.clients.alpha})",
@@ -48,7 +52,8 @@ def what_was_run(facts: Facts) -> list[tuple[str, str]]:
             f"{pretrain.local_epochs} local epoch{'s' if pretrain.local_epochs > 1 else ''}, {pretrain.strategy}"
         )
     kinds = [word for kind, word in WORDS.items() if any(key[1] == kind and key[0] != "random" for key in facts.curves)]
-    selectors = ", ".join(map(title, facts.selectors)) + (f"; each {' and '.join(kinds)}" if kinds else "")
+    each_way = "each " if len(facts.selectors) > 1 else ""
+    selectors = ", ".join(map(title, facts.selectors)) + (f"; {each_way}{' and '.join(kinds)}" if kinds else "")
     if facts.random is not None:
         selectors += f"{'; ' if facts.selectors else ''}{'random as a yardstick' if facts.selectors else 'Random'}"
     model = (
@@ -59,7 +64,9 @@ def what_was_run(facts: Facts) -> list[tuple[str, str]]:
         ("Data", ". ".join(part for part in (source, counts) if part)),
         (
             "Clients",
-            f"{len(clients)}, {each} images each, {splits[config.clients.split]}"
+            ", ".join(f"{name} {count:,}" for name, count in clients.items())
+            if facts.deployed
+            else f"{len(clients)}, {each} images each, {splits[config.clients.split]}"
             if clients
             else splits[config.clients.split],
         ),
@@ -87,7 +94,7 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
         (phase_title(name), each["round_trips"], size(each["up"]), size(each["down"])) for name, each in counted.items()
     ]
     total = [sum(each[key] for each in counted.values()) for key in ("round_trips", "up", "down")]
-    share = facts.info.get("share", "")
+    share = facts.share
     left = LEFT.get(share, "")
     if share == "none" and any(kind == VEILED for _, kind in facts.curves):
         left = (
@@ -118,10 +125,12 @@ def _is_partial(facts: Facts, counted: dict[str, dict[str, int]]) -> bool:
 
 def phase_title(name: str) -> str:
     """A phase as the server names it, in words."""
+    if name in PHASES:
+        return PHASES[name]
     if name.startswith("select "):
         method, _, kind = name.removeprefix("select ").partition("-")
         return f"Phase II: selection, {track_title(method, kind)}"
-    return PHASES.get(name, name)
+    return name
 
 
 def seconds(facts: Facts) -> list[tuple[str, str]]:

@@ -128,7 +128,8 @@ def bar_chart(
 
     The longest fills the width, unless it is under `least`: a small value must not look large for want of a larger one.
     """
-    row, name_width, text_width = 36.0, 112.0, 72.0
+    row, text_width = 36.0, 72.0
+    name_width = max(112.0, 7.6 * max(len(name) for name, *_ in values) + 14)
     low, high = min(0.0, *(value for _, _, value, _ in values)), max(0.0, *(value for _, _, value, _ in values))
     begin = name_width + (text_width if low < 0 else 0)
     scale = (width - text_width - begin) / max(high - low, least)

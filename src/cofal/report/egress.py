@@ -1,9 +1,10 @@
-"""The section of a report that says, phase by phase, what left the sites: counted by the server, in plain words."""
+"""What left the sites, phase by phase: as the server counted it, and as a site's own ledger has it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from cofal.privacy.ledger import Reading
 from cofal.report.account import phase_title, size
 from cofal.report.facts import Facts
 
@@ -75,3 +76,27 @@ def _each(counts: list[int]) -> str:
     """`4 × 0.9 MB`: what each of four sites sent; `4 × 0.7 MB to 0.9 MB` if they differ."""
     least, most = size(min(counts)), size(max(counts))
     return f"{len(counts)}\u00a0×\u00a0{least}" + (f" to {most}" if most != least else "")
+
+
+def ledger_account(reading: Reading) -> dict[str, Any]:
+    """Totals, rows by phase and kind, and the refusals, of the lines that fit the chain."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    refused = []
+    for entry in reading.entries:
+        if "refused" in entry:
+            refused.append({key: entry[key] for key in ("number", "time", "phase", "kind", "refused")})
+            continue
+        place = (entry["phase"], entry["kind"])
+        row = rows.setdefault(place, {"phase": place[0], "kind": place[1], "messages": 0, "bytes": 0, "last": ""})
+        row["messages"] += 1
+        row["bytes"] += entry["bytes"]
+        row["last"] = entry["time"]
+    return {
+        "messages": sum(row["messages"] for row in rows.values()),
+        "bytes": sum(row["bytes"] for row in rows.values()),
+        "rows": list(rows.values()),
+        "refused": refused,
+        "lines": len(reading.entries),
+        "head": reading.head,
+        "broken": reading.broken,
+    }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cofal.files import read_json, write_json
-from cofal.report.facts import Facts, Shared
+from cofal.report.facts import Facts, Pick, Shared
 from cofal.rng import generator
 
 SIDE = 1000  # coordinates run from 0 to SIDE, y downwards
@@ -23,20 +23,27 @@ class Map:
 
     places: dict[str, dict[str, tuple[int, int]]]
     total: int  # how many embeddings were shared; the map may show fewer
+    centroids: bool  # are the places those of centroids, and of the directions of picks?
 
     @property
     def shown(self) -> int:
         return sum(map(len, self.places.values()))
 
 
-def embedding_map(facts: Facts, shared: Shared) -> Map | None:
-    """The run's map, read from its folder or made and kept there; None if too few points, or all alike, were shared."""
+Picks = dict[tuple[str, str], list[Pick]]  # by method and coordination
+
+
+def embedding_map(facts: Facts, shared: Shared, picks: Picks) -> Map | None:
+    """The run's map with `picks` on it, read from its folder or made and kept there.
+
+    None if too few points, or all alike, were shared.
+    """
     terms = {"version": _VERSION, "most": MOST_POINTS, **shared.terms}
     if facts.run.map.exists() and (kept := read_json(facts.run.map)).get("terms") == terms:
         found = _from_json(kept["places"], shared)
-        if all(pick.id in found.places.get(pick.client, {}) for picks in facts.picks.values() for pick in picks):
+        if all(pick.id in found.places.get(pick.client, {}) for listed in picks.values() for pick in listed):
             return found
-    places = _make(facts, shared)
+    places = _make(facts, shared, picks)
     if places is None:
         return None
     write_json(facts.run.map, {"terms": terms, "places": places})
@@ -44,17 +51,19 @@ def embedding_map(facts: Facts, shared: Shared) -> Map | None:
 
 
 def _from_json(places: dict[str, Any], shared: Shared) -> Map:
-    return Map({name: {each: (x, y) for each, x, y in rows} for name, rows in places.items()}, shared.size)
+    return Map(
+        {name: {each: (x, y) for each, x, y in rows} for name, rows in places.items()}, shared.size, shared.centroids
+    )
 
 
-def _make(facts: Facts, shared: Shared) -> dict[str, list[tuple[str, int, int]]] | None:
-    chosen = _sample(facts, shared)
+def _make(facts: Facts, shared: Shared, picks: Picks) -> dict[str, list[tuple[str, int, int]]] | None:
+    chosen = _sample(facts, shared, picks)
     points = np.concatenate(
         [np.asarray(shared.embeddings[name][rows], dtype=np.float32) for name, rows in chosen.items()]
     )
     if len(points) < FEWEST_POINTS or np.allclose(points, points[0]):
         return None
-    flat = _to_square(_tsne(points, facts.config.seed))
+    flat = layout(points, facts.config.seed)
     places: dict[str, list[tuple[str, int, int]]] = {}
     begin = 0
     for name, rows in chosen.items():
@@ -64,11 +73,11 @@ def _make(facts: Facts, shared: Shared) -> dict[str, list[tuple[str, int, int]]]
     return places
 
 
-def _sample(facts: Facts, shared: Shared) -> dict[str, np.ndarray]:
+def _sample(facts: Facts, shared: Shared, picks: Picks) -> dict[str, np.ndarray]:
     """Rows to draw, by client: every pick, then others at random in proportion to the client, up to MOST_POINTS."""
     if shared.size <= MOST_POINTS:
         return {name: np.arange(len(ids)) for name, ids in shared.ids.items()}
-    picked = {(pick.client, pick.id) for picks in facts.picks.values() for pick in picks}
+    picked = {(pick.client, pick.id) for listed in picks.values() for pick in listed}
     rows: dict[str, np.ndarray] = {}
     for name, ids in shared.ids.items():
         must = np.array([row for row, sample in enumerate(ids) if (name, sample) in picked], dtype=np.int64)
@@ -77,6 +86,11 @@ def _sample(facts: Facts, shared: Shared) -> dict[str, np.ndarray]:
         rng = generator(facts.config.seed, "map", name)
         rows[name] = np.sort(np.concatenate([must, rng.permutation(others)[:room]]))
     return rows
+
+
+def layout(points: np.ndarray, seed: int) -> np.ndarray:
+    """(n, d) -> (n, 2) whole numbers from 0 to SIDE: alike rows lie close."""
+    return _to_square(_tsne(points, seed))
 
 
 def _tsne(points: np.ndarray, seed: int) -> np.ndarray:

@@ -11,9 +11,10 @@ import numpy as np
 
 from cofal.config import Config, parse
 from cofal.errors import UserError
+from cofal.federation.phases.overheard import Heard, read_heard
 from cofal.files import read_json
 from cofal.report.summary import by_track
-from cofal.rundir import RunDir
+from cofal.rundir import MAIN, RunDir
 
 TITLES = {"maxherding": "MaxHerding", "probcover": "ProbCover", "typiclust": "TypiClust", "random": "Random"}
 TOGETHER, VEILED, ALONE, MEASURED = "central", "aggregate", "per-client", "auto"
@@ -35,10 +36,10 @@ class Pick:
 class Shared:
     """What the clients shared of their embeddings: the whole of what the server could compare."""
 
-    kind: str  # raw | perturbed
     terms: dict[str, Any]  # encoder digest, noise and seed: they decide the embeddings
     ids: dict[str, list[str]]  # by client
     embeddings: dict[str, np.ndarray]  # by client (n, d) float32
+    centroids: bool = False  # rows are means of groups of samples, and directions of picks: no embedding was sent
 
     @property
     def size(self) -> int:
@@ -67,6 +68,17 @@ class Facts:
         self.info: dict[str, Any] = read_json(run.info) if run.info.exists() else {}
         self.budgets: list[int] = sorted({cell["budget"] for cell in self.results})
         self.curves = by_track(self.results)
+
+    @property
+    def deployed(self) -> bool:
+        """Is this the server of a deployment, whose images and labels are elsewhere?"""
+        return self.run.picks(MAIN).exists()
+
+    @property
+    def share(self) -> str:
+        """What the clients shared of their embeddings: raw, perturbed or none; empty where it is not known."""
+        index = self.run.server / "embeddings" / "index.json"
+        return str(self.info.get("share") or (read_json(index)["terms"]["share"] if index.exists() else ""))
 
     @property
     def clients(self) -> dict[str, int]:
@@ -174,11 +186,47 @@ class Facts:
         if not sites or len(sites) < len(record["sites"]):
             return None
         return Shared(
-            record["terms"]["share"],
             record["terms"],
             {name: list(site["ids"]) for name, site in sites.items()},
             {name: np.load(folder / site["file"], mmap_mode="r", allow_pickle=False) for name, site in sites.items()},
         )
+
+    @cached_property
+    def heard(self) -> tuple[Shared, dict[tuple[str, str], list[Pick]], int] | None:
+        """Of a selection from aggregates: the centroids that the clients told openly, and the directions of the picks.
+
+        Each pick is a row of its own beside the centroids, under a name that only says which pick it is. The number is
+        that of the picks without a direction, which were left to the clients.
+        """
+        kept = {key: read_heard(self.run, self.track(*key)) for key in self.curves if key[1] == VEILED}
+        steps = [step for steps in kept.values() for step in steps]
+        if not steps:
+            return None
+        widest: Heard = max(steps, key=lambda step: sum(map(len, step.centroids.values())))
+        ids = {name: [_centroid(*each) for each in enumerate(counts, 1)] for name, counts in widest.counts.items()}
+        rows = {name: list(centroids) for name, centroids in widest.centroids.items()}
+        picks: dict[tuple[str, str], list[Pick]] = {key: [] for key in kept}
+        alone = 0
+        for key, told in kept.items():
+            for rank, client, direction in (pick for step in told for pick in step.picks):
+                alone += direction is None
+                if direction is not None:
+                    name = f"pick {rank + 1} of {track_title(*key)}"
+                    ids.setdefault(client, []).append(name)
+                    rows.setdefault(client, []).append(direction)
+                    picks[key].append(Pick(rank, client, name))
+        terms = {
+            "digest": self.info.get("encoder", ""),
+            "share": VEILED,
+            "seed": self.config.seed,
+            "picks": sum(map(len, picks.values())),
+        }
+        found = {name: np.stack(each) for name, each in rows.items() if each}
+        return Shared(terms, {name: ids[name] for name in found}, found, centroids=True), picks, alone
+
+
+def _centroid(number: int, count: int) -> str:
+    return f"centroid {number}" + (f", of {count:,} images" if count > 0 else "")
 
 
 def title(method: str) -> str:

@@ -44,7 +44,7 @@
     const found = nearest(svg, event);
     tip.hidden = !found;
     if (!found) return;
-    tip.textContent = found.text ?? `${found.id}\n${places.clients[found.client]}\nnot asked`;
+    tip.textContent = found.text ?? [found.id, places.clients[found.client], places.note].join("\n").trim();
     const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
     const below = event.clientY + 16;
     const top = below + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 12 : below;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cofal.report.chart import Series, bar_chart, line_chart
-from cofal.report.embedding_map import SIDE, Map
+from cofal.report.embedding_map import SIDE, Map, Picks
 from cofal.report.facts import ALONE, VEILED, WORDS, Facts, title, track_title
 from cofal.report.finding import gap, percent
 from cofal.report.pictures import Gallery
@@ -13,17 +15,20 @@ from cofal.report.redundancy import Redundancy
 
 Section = dict[str, Any]
 _MOST_PICKS_SHOWN = 300
+_MOST_CLASSES = 20
 _SMALL_GAP = 5.0  # percent
 
 
 def accuracy(facts: Facts) -> Section:
-    """The accuracy-budget curves and the numbers behind them."""
-    return {
-        "chart": _by_budget(
-            facts, facts.curves, "Test accuracy, %", "Test accuracy by number of labels, one line a track."
-        ),
-        "table": _table(facts, facts.curves),
-    }
+    """The accuracy-budget curves and the numbers behind them; with one budget, bars from 0 to 100 %."""
+    table = _table(facts, facts.curves)
+    if len(facts.budgets) == 1:
+        values = [(track_title(*track), track[0], curve[0], percent(curve[0])) for track, curve in facts.curves.items()]
+        told = "; ".join(f"{name} {text}" for name, _, _, text in values)
+        description = f"Test accuracy with {facts.budgets[0]} labels: {told}."
+        return {"bars": bar_chart(values, least=1.0, description=description), "chart": None, "table": table}
+    chart = _by_budget(facts, facts.curves, "Test accuracy, %", "Test accuracy by number of labels, one line a track.")
+    return {"bars": None, "chart": chart, "table": table}
 
 
 def coordination(facts: Facts) -> Section | None:
@@ -59,9 +64,12 @@ def redundancy(facts: Facts, found: Redundancy) -> Section:
     return {"chart": chart, "table": _table(facts, curves)}
 
 
-def embedding_map(facts: Facts, places: Map, found: Redundancy | None) -> Section:
+def embedding_map(facts: Facts, places: Map, marked: Picks, found: Redundancy | None) -> Section:
     """The map with the picks of every track; one selector and budget show at first, the script shows others."""
     clients = list(places.places)
+    # Where only centroids are known, the picks' directions are no dots of their own, and no image has a name.
+    marks = {pick.id for picks in marked.values() for pick in picks} if places.centroids else set()
+    dots = [{sample: at for sample, at in spots.items() if sample not in marks} for spots in places.places.values()]
     panels = []
     for kind in WORDS:
         tracks = [
@@ -75,22 +83,26 @@ def embedding_map(facts: Facts, places: Map, found: Redundancy | None) -> Sectio
                         "rank": pick.rank + 1,
                         "client": clients.index(pick.client),
                         "redundant": found.since((method, kind), pick) if found else [],
-                        "tip": f"{pick.id}\n{pick.client}\nasked as number {pick.rank + 1}",
+                        "tip": f"{'which image, its site knows' if places.centroids else pick.id}\n{pick.client}\n"
+                        f"asked as number {pick.rank + 1}",
                     }
                     for pick in picks[:_MOST_PICKS_SHOWN]
                 ],
             }
-            for (method, coordination), picks in facts.picks.items()
+            for (method, coordination), picks in marked.items()
             if coordination == kind
         ]
         if tracks:
             panels.append({"kind": kind, "word": WORDS[kind], "tracks": tracks})
     return {
         "side": SIDE,
-        "methods": list(dict.fromkeys(method for method, _ in facts.picks)),
+        "methods": list(dict.fromkeys(method for method, _ in marked)),
         "clients": clients,
-        "layers": [" ".join(f"M{x} {y}h0" for x, y in spots.values()) for spots in places.places.values()],
-        "points": [[[x, y, sample] for sample, (x, y) in spots.items()] for spots in places.places.values()],
+        "layers": [" ".join(f"M{x} {y}h0" for x, y in spots.values()) for spots in dots],
+        "points": [[[x, y, sample] for sample, (x, y) in spots.items()] for spots in dots],
+        "centroids": places.centroids,
+        "least": facts.config.selection.min_region,
+        "alone": facts.heard[2] if places.centroids and facts.heard else 0,
         "panels": panels,
         "shown": facts.map_budget,
         "budgets": [budget for budget in facts.budgets if budget <= _MOST_PICKS_SHOWN] or facts.budgets[:1],
@@ -117,7 +129,28 @@ def pictures(facts: Facts, found: Gallery) -> Section:
         (track_title(*track), track[0], [str(found.classes_seen(picks, budget)) for budget in facts.budgets])
         for track, picks in facts.picks.items()
     ]
-    return {"blocks": blocks, "seen": rows, "classes": len(found.classes)}
+    shown = facts.budgets[-1]
+    counts = {track_title(*track): Counter(map(found.label, picks[:shown])) for track, picks in facts.picks.items()}
+    return {
+        "blocks": blocks,
+        "seen": rows,
+        "classes": len(found.classes),
+        "balance": balance(found.classes, counts),
+        "shown": shown,
+    }
+
+
+def balance(classes: Sequence[str], counts: Mapping[str, Mapping[str | None, int]]) -> Section:
+    """How many labels of each class, by name of a column; of many classes, those with the most labels."""
+    total = {name: sum(each.get(name, 0) for each in counts.values()) for name in classes}
+    order = list(classes) if len(classes) <= _MOST_CLASSES else sorted(classes, key=lambda name: -total[name])
+    most = max((each.get(name, 0) for each in counts.values() for name in classes), default=0)
+    return {
+        "names": list(counts),
+        "rows": [(name, [each.get(name, 0) for each in counts.values()]) for name in order[:_MOST_CLASSES]],
+        "most": max(most, 1),
+        "more": max(0, len(classes) - _MOST_CLASSES),
+    }
 
 
 def encoder(facts: Facts) -> Section | None:
@@ -127,7 +160,7 @@ def encoder(facts: Facts) -> Section | None:
         return None
     charts = [_by_round(rounds, "loss", "Contrastive loss", percent_axis=False)]
     probed = [line for line in rounds if "knn" in line]
-    if probed:
+    if len(probed) > 1:
         charts.append(_by_round(probed, "knn", "10-nearest-neighbour accuracy, %", percent_axis=True))
     return {"charts": charts, "probe": percent(probed[-1]["knn"]) if probed else "", "rounds": rounds[-1]["round"]}
 

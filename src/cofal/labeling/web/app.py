@@ -53,8 +53,11 @@ class Undone(_Body):
 
 
 class Settled(_Body):
+    """A class, or the reason of a skip."""
+
     key: Key
-    label: str
+    label: str | None = None
+    reason: str | None = None
 
 
 def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: int, tls: bool) -> ASGIApp:
@@ -193,7 +196,7 @@ def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: in
 
     @app.post("/api/resolve")
     def resolve(body: Settled, annotator: Annotator) -> dict[str, Any]:
-        desk.resolve(annotator, body.key, body.label)
+        desk.resolve(annotator, body.key, body.label, body.reason)
         return desk.disagreements()
 
     @app.exception_handler(CofalError)

@@ -173,8 +173,9 @@ class Desk:
             "agreement": asdict(self.store.agreement()),
         }
 
-    def resolve(self, annotator: str, key: str, class_name: str) -> None:
-        self.store.resolve(self.pictures.sample(key), class_name, annotator)
+    def resolve(self, annotator: str, key: str, class_name: str | None, reason: str | None = None) -> None:
+        """Settle a dispute: with a class, or as a skip for a reason."""
+        self.store.resolve(self.pictures.sample(key), class_name, annotator, reason=reason)
 
     def progress(self) -> dict[str, Any]:
         found = self.store.progress()

@@ -6,23 +6,25 @@ import { address } from "./picture.js";
 import { fetchProgress } from "./progress.js";
 
 export function disagreementsView({ classes }) {
-  async function settle(key, label) {
-    draw(await post("/api/resolve", { key, label }));
-    announce(`Settled: ${label}.`);
+  async function settle(key, answer) {
+    draw(await post("/api/resolve", { key, ...answer }));
+    announce(`Settled: ${answer.label ?? `skipped, ${answer.reason}`}.`);
     ($("#disputes button") ?? $("#main")).focus();
   }
 
   function card({ key, sample, opinions }, at) {
-    const other = make("select", { "aria-label": `Another class for ${sample}`, onchange: (event) => event.target.value && settle(key, event.target.value) },
+    const other = make("select", { "aria-label": `Another class for ${sample}`, onchange: (event) => event.target.value && settle(key, { label: event.target.value }) },
       make("option", { value: "" }, "another class…"), ...classes.map((name) => make("option", { value: name, dir: "auto" }, name)));
-    const distinct = [...new Set(opinions.filter((opinion) => opinion.label !== null).map((opinion) => opinion.label))];
+    const labels = new Set(opinions.map(({ label }) => label).filter((label) => label !== null));
+    const reasons = new Set(opinions.map(({ reason }) => reason).filter((reason) => reason !== null));
     return make("li", { "aria-labelledby": `dispute-${at}` },
       make("img", { src: address(key), alt: `Image in dispute: ${sample}`, width: "160", height: "160" }),
       make("div", {},
         given(sample, "h2", { id: `dispute-${at}`, class: "sample" }),
         make("dl", { class: "opinions" }, ...opinions.flatMap(({ annotator, label, reason }) => [given(annotator, "dt"), given(label ?? `skipped: ${reason}`, "dd")])),
         make("div", { class: "row" },
-          ...distinct.map((label) => make("button", { type: "button", onclick: () => settle(key, label) }, "It is ", given(label, "b"))), other)));
+          ...[...labels].map((label) => make("button", { type: "button", onclick: () => settle(key, { label }) }, "It is ", given(label, "b"))),
+          ...[...reasons].map((reason) => make("button", { type: "button", onclick: () => settle(key, { reason }) }, `Skip it: ${reason}`)), other)));
   }
 
   function kappa({ kappa: value, images, pairs }) {
