@@ -20,7 +20,7 @@ TINY, LARGE = 6, 4  # round trips; the first of each warms up and is not counted
 
 @server.main()
 def main(grid, context):
-    """Tiny: who are you. Large: a ResNet-18 classifier (45 MB) there and back; no site has a label: no training."""
+    """Tiny: who are you. Large: a ResNet-18 classifier (45 MB) there and back, one step on a site's four labels."""
     while len(nodes := list(grid.get_node_ids())) < int(context.run_config["sites"]):
         time.sleep(0.2)
     tiny = [trip(grid, nodes, m.DESCRIBE, lambda: m.pack(config={})) for _ in range(TINY)]

@@ -28,15 +28,19 @@ def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
 
 
 @contextmanager
-def atomic(path: Path | str) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its name when the block ends well and vanishes when it does not."""
+def atomic(path: Path | str, durable: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its name when the block ends well and vanishes when it does not.
+
+    `durable`: the content is on the disk before it takes the name, so that also a power cut leaves the old or the new.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
+        if durable:
+            with open(temporary, "rb") as written:
+                os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
         raise write_fault(path, error) from error

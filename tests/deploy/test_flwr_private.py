@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -71,6 +73,12 @@ def test_the_superlink_takes_the_rest_of_an_answer_without_its_session():
 
     source = inspect.getsource(SqlCoreState.store_object)
     assert "if not session_id:" in source, "read flwr's store_object: does it still find the session by the object?"
+
+
+def test_arrays_are_cut_into_parts_as_large_as_we_say():
+    told = "import cofal.deploy, flwr.common.constant as c; print(c.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == cofal.deploy.PART
 
 
 def test_requests_are_signed_as_flwr_s_own_client_signs_them():

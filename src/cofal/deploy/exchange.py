@@ -37,17 +37,22 @@ class Exchange:
                     raise
         raise AssertionError("not reached")
 
+    def look(self, questions: list[str]) -> None:
+        """Ask once which of these questions, by their message ids, have an answer on its way."""
+        unanswered = [question for question in questions if question not in self._announced]
+        if unanswered:
+            response = self._grid._runtime_client.PullMessages(fl.PullAppMessagesRequest(message_ids=unanswered))
+            for envelope, tree in zip(response.messages_list, response.message_object_trees):
+                self._announced[envelope.metadata.reply_to_message_id] = (envelope, tree)
+
     def pull(self, question: str) -> list[Message]:
-        """The answer to a question, by its message id, if all of it is there.
+        """The answer to a question that `look` has asked for, if all of it is there.
 
         An answer with a part that will never come (its sender was away for too long) is an error of code UNAVAILABLE.
         """
-        client = self._grid._runtime_client
         if question not in self._announced:
-            response = client.PullMessages(fl.PullAppMessagesRequest(message_ids=[question]))
-            if not response.messages_list:
-                return []
-            self._announced[question] = (response.messages_list[0], response.message_object_trees[0])
+            return []
+        client = self._grid._runtime_client
         envelope, tree = self._announced[question]
         number, node, run = envelope.metadata.message_id, self._grid.node, self._grid.run.run_id
         contents: dict[str, bytes] = {}

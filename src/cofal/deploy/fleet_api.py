@@ -72,7 +72,10 @@ class Delivery:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Delivery | None:
-        response = fl.PullMessagesResponse.FromString(content)
+        try:
+            response = fl.PullMessagesResponse.FromString(content)
+        except DecodeError as error:
+            raise ValueError("no delivery") from error
         if not response.messages_list:
             return None
         tree = response.message_object_trees[0].SerializeToString()

@@ -60,7 +60,7 @@ def environment(server: ServerFolder) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
         "PYTHONUNBUFFERED": "1",
         "NO_PROXY": loopback_unproxied(),
         "no_proxy": loopback_unproxied(),

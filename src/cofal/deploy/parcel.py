@@ -62,7 +62,8 @@ class Parcel:
         return Message(whole.content, reply_to=question)
 
     def keep(self, path: Path) -> None:
-        with atomic(path) as temporary, open(temporary, "wb") as file:
+        """Not forced onto the disk, for speed: it serves a process that was killed, not a machine that lost power."""
+        with atomic(path, durable=False) as temporary, open(temporary, "wb") as file:
             for name, content in ((self.asks, b""), (_HEAD, self.announcement)):
                 _write(file, name, content)
             for name, read in self.parts.items():
@@ -70,15 +71,17 @@ class Parcel:
 
     @classmethod
     def kept(cls, path: Path) -> Parcel | None:
-        """The answer that `keep` wrote there, if there is one."""
+        """The answer that `keep` wrote there, if there is one and it is whole."""
         if not path.exists():
             return None
         found: list[tuple[str, int, int]] = []
         with open(path, "rb") as file:
-            while head := file.read(_LENGTHS.size):
+            while len(head := file.read(_LENGTHS.size)) == _LENGTHS.size:
                 name_length, length = _LENGTHS.unpack(head)
-                found.append((file.read(name_length).decode(), file.tell(), length))
+                found.append((file.read(name_length).decode(errors="replace"), file.tell(), length))
                 file.seek(length, 1)
+            if len(found) < 2 or file.tell() != path.stat().st_size:
+                return None
         (asks, *_), (_, start, length), *parts = found
         return cls(
             asks,

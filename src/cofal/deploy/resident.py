@@ -29,13 +29,14 @@ from cofal.deploy.parcel import Parcel
 from cofal.errors import CofalError, UserError
 from cofal.federation.messages import CLIENT_RAISED, REFUSED
 from cofal.federation.site_settings import SETTINGS, SiteSettings, read_settings
-from cofal.files import read_json, write_bytes, write_fault
+from cofal.files import atomic, read_json, write_fault
 
 log = logging.getLogger("cofal")
 
 _IN_WORK, _ANSWER, _NODE = "in_work.bin", "answer.bin", "node.json"
 _MOST_ATTEMPTS = 2  # a message that ends the process twice is answered with an error
-_FAST, _SLOW, _ACTIVE = 0.2, 2.0, 10.0  # seconds between two polls: in a phase, when idle; how long a phase may pause
+# Seconds between two polls: after an answer, in a phase, when idle; and how long a phase may pause.
+_FAST, _STEADY, _SLOW, _ACTIVE = 0.1, 0.5, 2.0, 15.0
 _LONGEST_PAUSE = 10.0  # seconds between two attempts to connect
 
 Answer = Callable[[Message, Context], Message]
@@ -137,14 +138,14 @@ def _serve(connection: FleetConnection, folder: Path, answer: Answer) -> NoRetur
                 pause, last = _FAST, time.monotonic()
                 continue
             time.sleep(pause)
-            if time.monotonic() - last > _ACTIVE:
-                pause = min(1.5 * pause, _SLOW)
+            pause = min(1.3 * pause, _STEADY if time.monotonic() - last < _ACTIVE else _SLOW)
 
 
 def _note(path: Path, content: bytes) -> None:
     """Keep what a restart would need; a full disk must not keep the site from answering (the ledger decides that)."""
     try:
-        write_bytes(path, content)
+        with atomic(path, durable=False) as temporary:
+            temporary.write_bytes(content)
     except CofalError as error:
         log.warning("%s", error)
 
@@ -155,8 +156,10 @@ def _take_up(connection: FleetConnection, folder: Path, answer: Answer) -> None:
     if not note.exists():
         return
     content = note.read_bytes()
-    attempts = int(content[:1]) + 1
-    delivery = Delivery.from_bytes(content[1:])
+    try:
+        attempts, delivery = int(content[:1]) + 1, Delivery.from_bytes(content[1:])
+    except ValueError:  # a power cut may leave half a note
+        delivery = None
     if delivery is None:
         note.unlink()
         return
@@ -253,7 +256,10 @@ def _earlier_node(folder: Path) -> int:
     """
     if not (folder / _NODE).exists():
         return 0
-    noted = read_json(folder / _NODE)
+    try:
+        noted = read_json(folder / _NODE)
+    except UserError:  # a power cut may leave half a note
+        return 0
     return int(noted["node"]) if noted["boot"] == _boot() else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from flwr.app import Message, RecordDict
@@ -36,6 +36,7 @@ def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Ite
     called = time.monotonic()
     while post.open:
         came = False
+        post.look()
         for number, name in list(post.waiting.items()):
             large = False
             for answer in post.pull(number):
@@ -68,7 +69,7 @@ class _Post:
         self.waiting: dict[str, str] = {}  # message id -> site
         self.lost: dict[str, str] = {}  # site -> why its question must be sent again
         self.connected: dict[str, str] = {}  # site -> when the client that was asked had connected
-        self._push, self._pull = _carrier(grid)
+        self._carrier = _carrier(grid)
         self._send(self.questions)
 
     @property
@@ -78,7 +79,7 @@ class _Post:
     def _send(self, questions: Mapping[str, Message]) -> None:
         here = present(self.grid)
         packed = self._packed(questions.values())
-        numbers = _reach(lambda: self._push(packed)) if packed else []
+        numbers = _reach(lambda: self._carrier.push(packed)) if packed else []
         numbers += [""] * (len(questions) - len(numbers))  # Flower gives back less where a message was not taken
         for (name, message), number in zip(questions.items(), numbers):
             self.connected[name] = here.get(message.metadata.dst_node_id, "")
@@ -102,10 +103,13 @@ class _Post:
             for each in messages
         ]
 
+    def look(self) -> None:
+        _reach(lambda: self._carrier.look(list(self.waiting)))
+
     def pull(self, number: str) -> list[Message | str]:
         """The answer to one question, if it is there."""
         try:
-            answers = _reach(lambda: self._pull(number))
+            answers = _reach(lambda: self._carrier.pull(number))
             for answer in answers:
                 if answer.has_content():
                     answer.content = unbundle(answer.content)
@@ -146,16 +150,28 @@ class _Post:
             self._send(again)
 
 
-def _carrier(grid: Grid) -> tuple[Callable[[list[Message]], list[str]], Callable[[str], list[Message]]]:
-    """How questions are sent, and how an answer is fetched, if it is there."""
+class _Direct:
+    """How questions and answers travel in one process; `cofal.deploy.exchange` does the same between processes."""
+
+    def __init__(self, grid: InProcessGrid):
+        self._grid = grid
+
+    def push(self, questions: list[Message]) -> list[str]:
+        return self._grid.push_messages(questions)
+
+    def look(self, questions: list[str]) -> None:
+        """Nothing is on its way: a client works when its answer is pulled."""
+
+    def pull(self, question: str) -> list[Message]:
+        return self._grid.pull_messages([question])
+
+
+def _carrier(grid: Grid) -> Any:
     if isinstance(grid, InProcessGrid):
-        return (lambda questions: list(grid.push_messages(questions))), (
-            lambda number: list(grid.pull_messages([number]))
-        )
+        return _Direct(grid)
     from cofal.deploy.exchange import Exchange  # needed between Flower's processes alone
 
-    exchange = Exchange(grid)
-    return exchange.push, exchange.pull
+    return Exchange(grid)
 
 
 def _reach(call: Callable[[], T]) -> T:
