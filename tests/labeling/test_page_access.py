@@ -15,7 +15,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from page_site import make_site
 from PIL import Image
 from starlette.testclient import TestClient
 
@@ -24,6 +23,7 @@ from cofal.labeling.web.annotators import FILE, Annotators
 from cofal.labeling.web.brake import WINDOW, Brake, TooMany
 from cofal.labeling.web.serve import Page
 from cofal.labeling.web.sessions import Sessions
+from page_site import make_site
 
 IDS = [f"ward/{number:02d}.png" for number in range(8)]
 
@@ -243,9 +243,41 @@ def test_bodies_that_are_no_answers_change_nothing(page):
         assert client.post("/api/label", json=body).status_code == 422, body
     assert client.post("/api/label", json={"key": key, "label": "no class", "seconds": 1}).status_code == 409
     assert client.post("/api/skip", json={"key": key, "reason": "bored", "seconds": 1}).status_code == 409
-    assert client.post("/api/label", content=b"{", headers={"Content-Type": "application/json"}).status_code == 422
+    for body in (
+        b"{",
+        b"[" * 60_000,
+        b'{"a":' * 10_000,
+        b"9" * 60_000,
+        b"\xff\xfe",
+        b'{"key": "\\ud800", "label": "cat", "seconds": 1}',
+        b'{"key": "a", "label": "\\ud800", "seconds": 1}',
+        b'{"\\ud800": 1}',
+        b'{"key": "a", "label": "cat", "seconds": 1e400}',
+        b'{"name": "ana", "token": "\\ud800"}',
+        b'{"name": "\\ud800", "token": "x"}',
+    ):
+        for path in ("label", "skip", "later", "undo", "resolve", "login"):
+            response = client.post(f"/api/{path}", content=body, headers={"Content-Type": "application/json"})
+            assert response.status_code in (400, 422), (path, body[:40])
+            assert len(response.content) < 300
+    for page_number in ("99999999999999999999", str(2**63), "-1", f"-{10**30}"):
+        assert client.get(f"/api/review?page={page_number}").status_code == 200
     assert page.store.labels() == {}
     assert page.store.skipped() == {}
+
+
+def test_two_servers_of_one_site_hand_out_different_images(folder):
+    one, other = Page(folder).desk, Page(folder).desk
+    first, second = one.next("ana")["item"], other.next("ben")["item"]
+    assert first["sample"] != second["sample"]
+    with pytest.raises(UserError, match="ana has this image open"):
+        other.item("ben", first["key"])
+    one.label("ana", first["key"], "cat", 1.0)
+    one.item("ana", first["key"])
+    with pytest.raises(UserError, match="ana has this image open"):
+        other.item("ben", first["key"])
+    other.label("ben", second["key"], "dog", 1.0)
+    assert one.store.labels() == {first["sample"]: "cat", second["sample"]: "dog"}
 
 
 # --- annotators with tokens

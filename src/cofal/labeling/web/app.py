@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
 from cofal.errors import CofalError, UserError
@@ -19,7 +20,15 @@ from cofal.labeling.web.desk import Desk
 from cofal.labeling.web.guard import Guard
 from cofal.labeling.web.sessions import LIFETIME, Session, Sessions
 
-Key = Annotated[str, Field(max_length=64)]
+
+def _whole(text: str) -> str:
+    """JSON can name half a character, which no hash, file or answer can hold."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+Key = Annotated[Text, Field(max_length=64)]
 Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 
 
@@ -28,19 +37,19 @@ class _Body(BaseModel):
 
 
 class Login(_Body):
-    name: Annotated[str, Field(max_length=100)]
-    token: Annotated[str, Field(max_length=200)]
+    name: Annotated[Text, Field(max_length=100)]
+    token: Annotated[Text, Field(max_length=200)]
 
 
 class Labelled(_Body):
     key: Key
-    label: str
+    label: Text
     seconds: Seconds
 
 
 class Skipped(_Body):
     key: Key
-    reason: str
+    reason: Text
     seconds: Seconds
 
 
@@ -56,8 +65,8 @@ class Settled(_Body):
     """A class, or the reason of a skip."""
 
     key: Key
-    label: str | None = None
-    reason: str | None = None
+    label: Text | None = None
+    reason: Text | None = None
 
 
 def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: int, tls: bool) -> ASGIApp:
@@ -204,6 +213,12 @@ def create_app(desk: Desk, sessions: Sessions, *, names: Iterable[str], port: in
         if isinstance(error, TooMany):
             return JSONResponse({"detail": str(error)}, 429, {"Retry-After": str(error.seconds)})
         return JSONResponse({"detail": str(error)}, 409 if isinstance(error, UserError) else 503)
+
+    @app.exception_handler(RequestValidationError)
+    def garbled(_: Request, error: RequestValidationError) -> Response:
+        """What was sent is not repeated: it may be anything, also what an answer cannot hold."""
+        where = ", ".join(sorted({str(each["loc"][-1])[:40] for each in error.errors()}))
+        return JSONResponse({"detail": f"this is no request of the page ({where!a}); load the page again"}, 422)
 
     return Guard(app, names, port, tls)
 

@@ -14,7 +14,7 @@ from cofal.labeling.web.pictures import Pictures
 
 _TRAIL = 50  # answers of an annotator that Back can reach after a reload
 _MOST_LATER = 20  # images one annotator may put off; each stays kept for him
-_PAGE = 60  # cards on a page of the grid
+_PAGE, _LAST_PAGE = 60, 10**9  # cards on a page of the grid; the database counts to 2**63
 _LONGEST = 3600.0  # seconds; a longer answer was a lunch break
 
 
@@ -132,7 +132,7 @@ class Desk:
         """One page of the questions that fit the filters; an empty filter fits all."""
         self._look_away(viewer)
         filters = {"state": state, "label": label, "annotator": annotator, "viewer": viewer}
-        page = max(page, 0)
+        page = min(max(page, 0), _LAST_PAGE)
         total, found = self.store.page(**filters, limit=_PAGE, offset=page * _PAGE)
         if not found and page:  # the filter has emptied this page meanwhile
             page = max(0, total - 1) // _PAGE
