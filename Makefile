@@ -41,7 +41,7 @@ smoke: $(STAMP)
 test-deploy: $(STAMP)
 	$(BIN)/python -m pytest tests/deploy tests/federation/test_server_memory.py
 
-# 30 faults in a row, one in the middle of each phase; make test-deploy does 6.
+# 30 faults in a row, one in the middle of each phase; make test-deploy does 5.
 soak: $(STAMP)
 	COFAL_SOAK_FAULTS=30 $(BIN)/python -m pytest tests/deploy/test_faults.py -k many_faults
 

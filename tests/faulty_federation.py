@@ -17,6 +17,7 @@ from cofal.federation.orders import close_order, place_order
 from cofal.federation.server_app import app as server_app
 from cofal.federation.site import open_site
 from cofal.files import read_json
+from cofal.learning.batches import one_thread
 from cofal.privacy.ledger import FILE, read_ledger
 from cofal.rundir import MAIN, RunDir
 from running_federation import Federation, Running, wait_until
@@ -151,7 +152,8 @@ def undisturbed(made: Federation, plan: list[str], folder: Path, names: list[str
             wanted = {"budget": 6, "method": "", "coordination": ""} if phase == "select" else {}
             place_order(run, phase, **wanted)
         given = {"run-dir": str(folder), "phase": phase, "sites": len(names)}
-        server_app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given))
+        with one_thread():  # as the sites' processes: the last bits of an encoder depend on the number of threads
+            server_app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given))
         close_order(run, phase)
     return outcome(run, {name: folder / name for name in names})
 

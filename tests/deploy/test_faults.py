@@ -1,5 +1,6 @@
 """Faults done to real processes: kills in every phase, lost sites, rubbish, full disks, a taken name, wrong clocks."""
 
+import itertools
 import os
 import random
 import resource
@@ -15,7 +16,7 @@ from running_federation import Federation, Running, processes_of, wait_until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
-PLAN = ["pretrain", "embed", "select", "label", "train", "select"]
+PLAN = ["pretrain", "embed", "select", "label", "train"]
 TESTS = Path(__file__).parent.parent
 
 
@@ -50,7 +51,7 @@ def tolerant(tmp_path_factory):
 @pytest.mark.parametrize("victim", ["site", "server"])
 def test_killed_in_every_phase_the_run_ends_as_if_undisturbed(hurt, victim):
     faulty, expected = hurt(plan=PLAN, per_site=40)
-    victims = iter([*faulty.made.names] * 2)
+    victims = itertools.cycle(faulty.made.names)
     for phase in PLAN:
         if phase == "label":
             faulty.label_all()
@@ -180,7 +181,7 @@ def test_rubbish_is_rejected_by_name_and_the_model_is_that_of_the_others(make_fe
 
 
 def test_a_clock_an_hour_off_does_not_matter(hurt):
-    plan = ["pretrain", "select", "label", "train"]
+    plan = ["pretrain", "select"]
     faulty, expected = hurt(plan=plan, per_site=40)
     for name, seconds in zip(faulty.made.names, (-3600, 3600)):
         site = faulty.made.sites[name]
@@ -190,10 +191,7 @@ def test_a_clock_an_hour_off_does_not_matter(hurt):
         faulty.made.sites[name].start()
     faulty.made.wait_connected(*faulty.made.names[:2], times=2)
     for phase in plan:
-        if phase == "label":
-            faulty.label_all()
-        else:
-            faulty.do(phase)
+        faulty.do(phase)
     faulty.check()
     assert faulty.outcome() == expected
     for name in faulty.made.names[:2]:
@@ -203,7 +201,7 @@ def test_a_clock_an_hour_off_does_not_matter(hurt):
 @pytest.mark.slow
 def test_many_faults_in_a_row_lose_nothing(hurt):
     """As many faults as COFAL_SOAK_FAULTS says; `make soak` does 30."""
-    count = int(os.environ.get("COFAL_SOAK_FAULTS", "6"))
+    count = int(os.environ.get("COFAL_SOAK_FAULTS", "5"))
     chance = random.Random(6)
     faulty, _ = hurt("train.rounds=2", plan=None)
     phases = ["pretrain", *(phase for _ in range(count) for phase in ("select", "train"))][:count]
