@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cofal.cli.client import Folder, client
+
+if TYPE_CHECKING:
+    from cofal.labeling.web.annotators import Annotators
+
+Name = Annotated[str, typer.Argument(help="Name of the annotator, as it stands beside the labels.")]
 
 annotator = typer.Typer(help="At a site: who may label over the network.", no_args_is_help=True)
 client.add_typer(annotator, name="annotator")
@@ -54,10 +59,7 @@ def label_command(
 
 
 @annotator.command("add")
-def add_command(
-    name: Annotated[str, typer.Argument(help="Name of the annotator, as it shall stand beside the labels.")],
-    folder: Folder,
-) -> None:
+def add_command(name: Name, folder: Folder) -> None:
     """Register an annotator and print the token to log in with. It is shown once; again for a name gives a new token.
 
     Example: cofal client annotator add ana sites/north
@@ -76,10 +78,7 @@ def list_command(folder: Folder) -> None:
 
 
 @annotator.command("remove")
-def remove_command(
-    name: Annotated[str, typer.Argument(help="Name of the annotator.")],
-    folder: Folder,
-) -> None:
+def remove_command(name: Name, folder: Folder) -> None:
     """Remove an annotator: no login any more, and open pages are logged out. The labels stay.
 
     Example: cofal client annotator remove ana sites/north
@@ -88,9 +87,10 @@ def remove_command(
     print(f"Removed {name}.")
 
 
-def _annotators(folder: Path):  # type: ignore[no-untyped-def]
+def _annotators(folder: Path) -> Annotators:
+    """Those of the site in `folder`; a folder that is no site names itself."""
     from cofal.federation.site import open_site
     from cofal.labeling.web.annotators import Annotators
 
-    open_site(folder)  # a folder that is none names itself
+    open_site(folder)
     return Annotators(folder)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofal.cli.client import client
+from cofal.cli.client import Folder, client
 
 if TYPE_CHECKING:
     from cofal.labeling.merging import Outcome
     from cofal.labeling.store import LabelStore
 
-SiteFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the site.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _SHOWN = 20  # entries of a list that the terminal shows
 
 
 @client.command("status")
-def status_command(folder: SiteFolder, json_: Json = False) -> None:
+def status_command(folder: Folder, json_: Json = False) -> None:
     """Show how far the labelling at a site is: what was asked, labelled, skipped, who did it, what is left.
 
     Example: cofal client status sites/north
     """
-    import json
     from dataclasses import asdict
 
     store = _store(folder)
@@ -38,15 +36,12 @@ def status_command(folder: SiteFolder, json_: Json = False) -> None:
         "overlap": store.overlap,
         "agreement": asdict(agreement),
     }
-    if json_:
-        print(json.dumps(facts))
-    else:
-        _print_status(facts)
+    _tell(json_, facts, _print_status)
 
 
 @client.command("export")
 def export_command(
-    folder: SiteFolder,
+    folder: Folder,
     out: Annotated[Path, typer.Option(help="File to write.", show_default=False)],
     format_: Annotated[str, typer.Option("--format", help="label-studio, csv or coco.", show_default=False)],
     everything: Annotated[
@@ -67,29 +62,20 @@ def export_command(
 
     Example: cofal client export sites/north --format label-studio --out north/tasks.json
     """
-    import json
-
     from cofal.federation.site import open_site
     from cofal.labeling.exchange.transfer import export_questions
 
     store = _store(folder)
     images = open_site(folder).train
     count, written = export_questions(store, images, out, format_, everything=everything, document_root=document_root)
-    if json_:
-        print(json.dumps({"questions": count, "written": [str(path) for path in written]}))
-        return
-    print(f"{count:,} {'questions' if everything else 'questions to label'}")
-    for path in written:
-        print(f"  {path}")
-    if format_ == "label-studio":
-        root = (document_root or out.parent).absolute()
-        print(f"Label Studio: LOCAL_FILES_SERVING_ENABLED=true LOCAL_FILES_DOCUMENT_ROOT={root} label-studio start")
-        print(f"The four steps there are in docs/labeling.md; then: cofal client import {folder} EXPORT.json")
+    facts = {"questions": count, "written": [str(path) for path in written]}
+    root = (document_root or out.parent).absolute() if format_ == "label-studio" else None
+    _tell(json_, facts, lambda _: _print_export(folder, facts, root, everything))
 
 
 @client.command("import")
 def import_command(
-    folder: SiteFolder,
+    folder: Folder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What the other tool exported.", show_default=False)],
     format_: Annotated[
         str, typer.Option("--format", help="label-studio, csv or coco.  [default: found from the file]")
@@ -107,21 +93,17 @@ def import_command(
 
     Example: cofal client import sites/north project-1.json --annotator "Dr. Ito"
     """
-    import json
     from dataclasses import asdict
 
     from cofal.labeling.exchange.transfer import import_answers
 
     outcome = import_answers(_store(folder), file, format_, annotator=annotator, overwrite=overwrite)
-    if json_:
-        print(json.dumps(asdict(outcome)))
-    else:
-        _print_outcome(outcome)
+    _tell(json_, asdict(outcome), lambda _: _print_outcome(outcome))
 
 
 @client.command("backup")
 def backup_command(
-    folder: SiteFolder,
+    folder: Folder,
     out: Annotated[Path, typer.Option(help="File to write; it must not exist.", show_default=False)],
 ) -> None:
     """Copy a site's label store to one file, while people go on labelling. Put it back as DIR/labels.sqlite.
@@ -130,6 +112,16 @@ def backup_command(
     """
     _store(folder).backup(out)
     print(f"{out}: {out.stat().st_size:,} bytes")
+
+
+def _tell(json_: bool, facts: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
+    """The facts as JSON for a program, or as `show` puts them for a person."""
+    import json
+
+    if json_:
+        print(json.dumps(facts))
+    else:
+        show(facts)
 
 
 def _store(folder: Path) -> LabelStore:
@@ -178,6 +170,16 @@ def _print_status(facts: dict[str, Any]) -> None:
         kappa = "not defined (one class only)" if pair["kappa"] is None else f"{pair['kappa']:.2f}"
         who = f"{pair['first']} and {pair['second']} agree on {pair['agreed']} of {pair['images']}"
         console.print(f"{who}: kappa {kappa}", markup=False, highlight=False)
+
+
+def _print_export(folder: Path, facts: dict[str, Any], root: Path | None, everything: bool) -> None:
+    """`root`: the folder from which Label Studio shall serve the images, if the export is for it."""
+    print(f"{facts['questions']:,} {'questions' if everything else 'questions to label'}")
+    for path in facts["written"]:
+        print(f"  {path}")
+    if root is not None:
+        print(f"Label Studio: LOCAL_FILES_SERVING_ENABLED=true LOCAL_FILES_DOCUMENT_ROOT={root} label-studio start")
+        print(f"The four steps there are in docs/labeling.md; then: cofal client import {folder} EXPORT.json")
 
 
 def _print_outcome(outcome: Outcome) -> None:
