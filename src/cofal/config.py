@@ -106,8 +106,12 @@ class SelectionSettings(Section):
     budgets: list[int] = Field(
         default=[10, 50, 100], min_length=1, description="labels in total over all clients, cumulative"
     )
-    shares: Literal["equal", "proportional"] | list[int] = Field(
-        default="equal", description="each client's part of a budget"
+    sharing: Literal["embeddings", "aggregates"] = Field(
+        default="embeddings",
+        description="auto coordination: what clients show, embeddings or only counts and centroids",
+    )
+    shares: Literal["equal", "proportional", "auto"] | list[int] = Field(
+        default="equal", description="each client's part of a budget; auto: by what its samples can add"
     )
     delta: float | Literal["auto"] = Field(default="auto", description="ProbCover's radius")
     lengthscale: float = Field(default=1.0, gt=0, description="MaxHerding's kernel width")
@@ -136,6 +140,11 @@ class SelectionSettings(Section):
             raise ValueError(f"delta = {self.delta} must lie above 0 and at most 2 (unit vectors), or be 'auto'")
         if isinstance(self.shares, list) and (any(s < 0 for s in self.shares) or sum(self.shares) < 1):
             raise ValueError(f"shares = {self.shares} must be whole weights, none negative and not all zero")
+        if self.secure_sums and self.sharing == "aggregates" and "auto" in self.coordination:
+            raise ValueError(
+                "secure_sums = true hides what auto compares, each site's counts; set it to false, "
+                "or use coordination = ['aggregate']"
+            )
         for name in ("methods", "coordination"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)} names one twice")

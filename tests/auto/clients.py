@@ -13,6 +13,18 @@ def kinds(rng, shares, d=16, spread=0.25):
     return found
 
 
+def look_alikes(rng, shares, d=40, looks=30):
+    """As `kinds`, but all kinds come in the same looks, which are the greater part of every row."""
+    directions = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    found = []
+    for own in shares:
+        kind = np.repeat(np.arange(len(own)), own)
+        look = rng.integers(looks, size=len(kind))
+        rows = directions[look] + 0.35 * directions[looks + kind] + 0.25 * rng.normal(size=(len(kind), d)) / np.sqrt(d)
+        found.append(rows)
+    return found
+
+
 ALIKE = [[40, 40, 40, 40, 40, 40]] * 3
 UNLIKE = [[120, 120, 0, 0, 0, 0], [0, 0, 120, 120, 0, 0], [0, 0, 0, 0, 120, 120]]
 TWO_AND_ONE = [[60, 60, 60, 60, 0, 0], [60, 60, 60, 60, 0, 0], [0, 0, 0, 0, 120, 120]]

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds
+from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds, look_alikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cofal
 from cofal.errors import UserError
 from cofal.rng import generator
-from cofal.selection.auto import Decision, choose_by, clear_overlap, decide, settle, together_margin
+from cofal.selection.auto import Decision, blur_margin, choose_by, clear_overlap, decide, settle
 from cofal.selection.overlap import measure
 from cofal.selection.pool import Budgets, Picked, Pool
 
@@ -26,7 +26,7 @@ def test_alike_clients_choose_as_under_central_coordination(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_unlike_clients_choose_as_if_alone(method):
-    embeddings = kinds(np.random.default_rng(1), UNLIKE)
+    embeddings = look_alikes(np.random.default_rng(1), UNLIKE)
     picks = cofal.select(embeddings, [3, 4, 5], method, "auto", **METHODS[method])
     assert picks.decision.kind == "per-client"
     assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "per-client", **METHODS[method]).order
@@ -34,7 +34,7 @@ def test_unlike_clients_choose_as_if_alone(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_two_alike_clients_choose_together_and_the_third_alone(method):
-    embeddings = kinds(np.random.default_rng(2), TWO_AND_ONE)
+    embeddings = look_alikes(np.random.default_rng(2), TWO_AND_ONE)
     picks = cofal.select(embeddings, [4, 4, 4], method, "auto", **METHODS[method])
     assert picks.decision.groups == [[0, 1], [2]]
     pair = cofal.select(embeddings[:2], [4, 4], method, "central", **METHODS[method])
@@ -73,10 +73,10 @@ def test_decisions_put_every_client_in_one_group(seed, clients, cells, blurred):
 
 @given(st.floats(0, 0.9), st.floats(-0.5, 1), st.floats(0, 0.5))
 def test_choosing_together_pays_more_for_clients_more_alike_and_less_under_more_blur(blurred, clear, more):
-    before = together_margin(np.array(clear), blurred)
-    assert together_margin(np.array(clear + more), blurred) >= before
-    assert together_margin(np.array(clear), min(blurred + more, 1)) <= before + 1e-12 or clear > 1
-    assert together_margin(np.array(1.0), blurred) > 0  # one source chooses together however blurred
+    before = blur_margin(np.array(clear), blurred)
+    assert blur_margin(np.array(clear + more), blurred) >= before
+    assert blur_margin(np.array(clear), min(blurred + more, 1)) <= before + 1e-12 or clear > 1
+    assert blur_margin(np.array(1.0), blurred) > 0  # one source chooses together however blurred
 
 
 def test_clients_that_are_partly_alike_choose_together_only_in_a_clear_embedding():
@@ -95,6 +95,13 @@ def test_where_all_should_not_choose_together_only_one_source_does():
     assert settle(counts, 0.02, generator(0, "auto"), least=0.5).groups == [[0, 1], [2], [3]]
 
 
+def test_unlike_clients_that_the_embedding_tells_apart_lose_nothing_by_choosing_together():
+    decision = decide(Pool(kinds(np.random.default_rng(12), UNLIKE)), generator(0, "auto"))
+    assert decision.kind == "central"
+    assert decision.harm < 0.02
+    assert "tells them apart" in decision.in_words()
+
+
 def test_more_blur_never_brings_two_clients_closer():
     matrix = np.linspace(0, 1, 11)
     before = clear_overlap(matrix, 0.0)
@@ -106,7 +113,7 @@ def test_more_blur_never_brings_two_clients_closer():
 
 
 def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
-    embeddings = kinds(np.random.default_rng(4), TWO_AND_ONE)
+    embeddings = look_alikes(np.random.default_rng(4), TWO_AND_ONE)
     first = decide(Pool(embeddings), generator(0, "auto"))
     moved = decide(Pool([embeddings[2], embeddings[0], embeddings[1]]), generator(0, "auto"))
     assert first.groups == [[0, 1], [2]]
@@ -117,7 +124,7 @@ def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
 def test_groups_take_turns_one_pick_for_each_of_their_clients():
     pool = Pool([np.eye(6)[:, :6] for _ in range(3)])
     overlap = measure(np.ones((3, 2), np.int64), np.random.default_rng(0))
-    decision = Decision(overlap, 0.0, [[0, 2], [1]], 1.0)
+    decision = Decision(overlap, 0.1, -0.1, 0.01, [[0, 2], [1]], 1.0)
 
     def first_rows(part: Pool, budgets: Budgets) -> Picked:
         rows = [np.flatnonzero(part.owner == k)[:b] for k, b in enumerate(budgets.per_client)]
@@ -128,13 +135,14 @@ def test_groups_take_turns_one_pick_for_each_of_their_clients():
 
 
 def test_the_result_says_what_was_measured_and_decided():
-    embeddings = kinds(np.random.default_rng(5), TWO_AND_ONE)
+    embeddings = look_alikes(np.random.default_rng(5), TWO_AND_ONE)
     told = cofal.select(embeddings, [2, 2, 2], coordination="auto").decision.as_dict()
     assert told["decision"] == "mixed"
     assert told["groups"] == [[0, 1], [2]]
     low, high = told["overlap_interval"]
     assert low <= told["overlap"] <= high
-    assert told["certainty"] == 1
+    assert 0.5 < told["certainty"] <= 1
+    assert told["margin"] < 0 < told["harm"]
     assert cofal.select(embeddings, [2, 2, 2]).decision is None
 
 
@@ -174,7 +182,7 @@ def test_from_aggregates_unlike_clients_choose_alone(method):
 
 
 def test_from_aggregates_groups_are_found_too_and_small_counts_stay_silent():
-    embeddings = kinds(np.random.default_rng(10), TWO_AND_ONE)
+    embeddings = kinds(np.random.default_rng(10), TWO_AND_ONE, spread=1.0)
     picks = cofal.select(embeddings, [4, 4, 4], coordination="auto", sharing="aggregates", min_region=7)
     assert picks.decision.groups == [[0, 1], [2]]
     counts = picks.decision.overlap.counts

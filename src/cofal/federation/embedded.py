@@ -116,7 +116,8 @@ def _policy(config: Config) -> Policy:
     chosen, kinds = config.selection, [Kind.MODEL]
     if sharing(config) != "none":
         kinds.append(Kind(sharing(config)))
-    if "aggregate" in chosen.coordination and chosen.methods != ["random"]:
+    veiled = chosen.sharing == "aggregates" and ("auto" in chosen.coordination or chosen.shares == "auto")
+    if ("aggregate" in chosen.coordination and chosen.methods != ["random"]) or veiled:
         kinds.append(Kind.AGGREGATE)
     if "per-client" in chosen.coordination or "random" in chosen.methods:
         kinds.append(Kind.IDS)

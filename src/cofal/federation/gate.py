@@ -21,8 +21,8 @@ from cofal.privacy.policy import Kind
 log = logging.getLogger("cofal")
 
 # What the ledger notes of a request, beside what the handler declares; long texts are cut, since a server chose them.
-_NOTED = ("job", "track", "server-round", "method", "budget", "digest")
-_LONGEST = 80
+_NOTED = ("job", "track", "server-round", "method", "budget", "digest", "decision")
+_LONGEST = 120
 
 
 class Request(dict[str, Any]):

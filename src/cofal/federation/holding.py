@@ -19,7 +19,7 @@ from cofal.privacy.counting_noise import noisy
 from cofal.privacy.private_files import settle
 from cofal.privacy.secure_sum import Session, masks
 from cofal.selection.aggregate.exchange import Arrays, Holder
-from cofal.selection.aggregate.select import aggregate_method
+from cofal.selection.auto_aggregate import ALONE, halves
 from cofal.selection.pool import Pool
 
 
@@ -42,14 +42,16 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
     pool = site.pool(f"{track} {int(config['selection'])}" if "selection" in config else "")
     holder = _holder(site, str(config["digest"]), pool, before)
     holder.picked = None
-    answer = aggregate_method(str(config["method"])).answer(holder, str(config["kind"]), arrays, numbers)
+    answer = halves(str(config["method"])).answer(holder, str(config["kind"]), arrays, numbers)
     if holder.picked is not None:
         if len(holder.picked) != int(config["budget"]):
             raise UserError(
                 f"the selection settled {len(holder.picked)} picks at site {site.name}, not {config['budget']}"
             )
         picks = [site.train.ids[row] for row in pool[holder.picked]]
-        site.ask(track, [*before, *picks], told_why(config, coordination="aggregate"))
+        method = str(config["method"])
+        how = {"method": method.removeprefix(ALONE), "coordination": "auto" if "decision" in config else "aggregate"}
+        site.ask(track, [*before, *picks], told_why(config, **how))
     return _noised(site, answer, arrays, config, pool)
 
 
@@ -67,9 +69,7 @@ def _noised(
     no repetition can average away, and costs nothing more.
     """
     noise = site.settings.policy.count_noise
-    counted = {
-        name: partition for name, partition in aggregate_method(str(config["method"])).counts.items() if name in answer
-    }
+    counted = {name: partition for name, partition in halves(str(config["method"])).counts.items() if name in answer}
     if noise is None or not counted:
         return answer
     question = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())

@@ -20,16 +20,17 @@ from cofal.errors import CofalError, UserError
 from cofal.federation.fleet import Fleet
 from cofal.federation.memory import give_back_large_blocks
 from cofal.federation.orders import Order, finished, open_order
-from cofal.federation.phases.aggregating import check_sites
+from cofal.federation.phases.aggregating import Task, check_sites
 from cofal.federation.phases.embedding import gather
 from cofal.federation.phases.labelling import ask_progress, check_budget, chosen, select_more, train_now
+from cofal.federation.phases.likeness import site_worth
 from cofal.federation.phases.pretrain import finished_encoder, pretrain
-from cofal.federation.phases.selecting import assign, select_step, site_budgets, tracks
+from cofal.federation.phases.selecting import assign, select_step, site_budgets, told_decision, tracks
 from cofal.federation.phases.training import Examiner, train_cell
 from cofal.federation.standing import Standing
 from cofal.files import read_json, write_json
 from cofal.progress import bar
-from cofal.rundir import RunDir
+from cofal.rundir import MAIN, RunDir
 
 log = logging.getLogger("cofal")
 app = ServerApp()
@@ -115,6 +116,11 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
     encoder = pretrain(fleet, config, run, test)
     run.note(traffic=fleet.counted())
     shared = gather(fleet, config, run, encoder)
+    if config.selection.shares == "auto":
+        none = dict.fromkeys(fleet.names, 0)
+        task = Task(encoder.digest, MAIN, config.selection.methods[0], none, none)
+        worth = site_worth(fleet, config, task, shared.dimension, shared.embeddings, config.selection.budgets[-1])
+        budgets = site_budgets(config, fleet, worth)
     examiner = Examiner(fleet, config, encoder, test)
     results = []
     shown = bar("Phase II+III", len(tracks(config)) * len(budgets))
@@ -123,7 +129,7 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
             picks = select_step(fleet, config, run, encoder, shared, track, step, budgets)
             cell = {"method": track.method, "coordination": track.coordination, "budget": total, "track": track.name}
             if not run.cell(track.name, total).exists():
-                assign(fleet, track.name, picks)
+                assign(fleet, track.name, picks, told_decision(run, track.name, step))
             results.append(train_cell(fleet, config, run, encoder, shared.dimension, examiner, cell))
             shown.advance(f"{track.name} {total}: {100 * results[-1]['accuracy']:.1f} %")
         run.note(traffic=fleet.counted())

@@ -1,19 +1,19 @@
-"""`coordination="auto"`: who chooses with whom, decided from how alike the clients are and how far rows are blurred.
+"""`coordination="auto"`: who chooses with whom, from how alike the clients are and whether they only look alike.
 
-Choosing together is worth the more, the more truly alike the clients are, and harms as far as rows of different kinds
-lie close to each other. Where it pays for all, all choose together, as under central coordination; else only clients of
-one source do, and the others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
+Choosing together is worth the more, the more alike the clients are, and harms as far as they overlap in appearance
+only: then a label at one stands for rows of another kind at the other. Where it pays for all, all choose together, as
+under central coordination; else only clients of one source do, and the others choose alone, as per-client. Why, and
+what was tried besides, is told in docs/auto.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from cofal.selection.blur import blur
+from cofal.selection.closeness import closeness
 from cofal.selection.kmeans import content_hash
 from cofal.selection.overlap import (
     Overlap,
@@ -26,12 +26,12 @@ from cofal.selection.overlap import (
 )
 from cofal.selection.pool import Budgets, Picked, Pool
 
-HARMLESS = 0.12  # overlap between unlike rows that choosing together bears, whatever the clients
-WORTH = 0.2  # how much more of it is borne for each unit of clear overlap
-ONE_SOURCE = 0.8  # clear overlap from which some clients choose together where all of them should not
-SAMPLE = 20_000  # rows that stand for larger pools when overlap and blur are measured
+BORNE, WORTH = 0.05, 0.08  # overlap in appearance only that choosing together bears; and more for a unit of likeness
+BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, since no neighbours can be looked at
+ONE_SOURCE = 0.9  # likeness from which some clients choose together where all of them should not
+SAMPLE = 20_000  # rows that stand for larger pools when overlap is measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
-_TOLD_ALIKE = 0.2  # clear overlap from which clients are called alike in words
+_TOLD_ALIKE = 0.3  # overlap from which clients are called alike in words
 
 Choose = Callable[[Pool, Budgets], Picked]
 
@@ -41,7 +41,9 @@ class Decision:
     """How the clients coordinate, and what that rests on."""
 
     overlap: Overlap
-    blur: float  # overlap that rows of different kinds show in this embedding
+    harm: float  # overlap of the clients that is appearance only
+    margin: float  # by how much choosing together, all of them, pays (above 0) or harms (below)
+    margin_error: float  # standard error of `margin`: how far another sample of rows would move it
     groups: list[list[int]]  # clients that choose together, each group ascending
     certainty: float  # share of samples of rows, drawn again, under which the groups come out the same
 
@@ -52,21 +54,6 @@ class Decision:
             return "central"
         return "mixed" if len(self.groups) < sum(map(len, self.groups)) else "per-client"
 
-    @cached_property
-    def clear(self) -> np.ndarray:
-        """(clients, clients) overlap freed from blur."""
-        return clear_overlap(self.overlap.matrix, self.blur)
-
-    @property
-    def margin(self) -> float:
-        """By how much choosing together, all of them, pays (above 0) or harms (below)."""
-        return float(together_margin(mean_of_pairs(self.clear), self.blur))
-
-    @property
-    def margin_error(self) -> float:
-        """Standard error of `margin` from that of the overlap."""
-        return self.overlap.error * (WORTH + self.blur) / (1 - self.blur)
-
     def as_dict(self) -> dict[str, object]:
         """Plain numbers and lists, for files and machines."""
         low, high = self.overlap.interval
@@ -76,8 +63,9 @@ class Decision:
             "overlap_error": round(self.overlap.error, 4),
             "overlap_interval": [round(low, 4), round(high, 4)],
             "overlap_matrix": np.round(self.overlap.matrix, 4).tolist(),
-            "blur": round(self.blur, 4),
+            "harm": round(self.harm, 4),
             "margin": round(self.margin, 4),
+            "margin_error": round(self.margin_error, 4),
             "groups": self.groups,
             "certainty": round(self.certainty, 3),
         }
@@ -86,7 +74,7 @@ class Decision:
         """The decision as a sentence."""
         low, high = self.overlap.interval
         told = f"overlap {self.overlap.mean:.2f} ({low:.2f} to {high:.2f})"
-        if self.kind == "central" and mean_of_pairs(self.clear) >= _TOLD_ALIKE:
+        if self.kind == "central" and self.overlap.mean >= _TOLD_ALIKE:
             return f"{told}: the clients are alike and choose together"
         if self.kind == "central":
             return f"{told}: the clients are unlike, but the embedding tells them apart; they choose together"
@@ -96,49 +84,59 @@ class Decision:
         return f"{told}: some clients are alike; together: {shared}; the others alone"
 
 
-def clear_overlap(matrix: np.ndarray, blurred: float) -> np.ndarray:
-    """Overlaps on a scale on which 0 is what rows of different kinds show under this blur, and 1 is one source."""
-    clear: np.ndarray = (matrix - blurred) / max(1 - blurred, 1e-9)
-    return clear
-
-
-def together_margin(clear: np.ndarray, blurred: float) -> np.ndarray:
-    """What choosing together is worth beyond what it harms; above 0 it pays. `clear` may have any shape.
-
-    The harm is the overlap that is only blur: a label at one client then counts for rows of another kind at the other.
-    """
-    margin: np.ndarray = HARMLESS + WORTH * np.asarray(clear) - blurred * (1 - np.asarray(clear))
-    return margin
-
-
 def decide(pool: Pool, rng: np.random.Generator) -> Decision:
     """Measure the clients of `pool` and settle who chooses with whom."""
     sample = pool.in_memory()
     if pool.n > SAMPLE:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
     counts = cell_counts(sample, number_of_cells(np.bincount(sample.owner, minlength=pool.clients)), rng)
-    return settle(counts, blur(sample, rng), rng)
+    seen = closeness(sample, rng)
+    margin, again = (
+        BORNE + WORTH * mean_of_pairs(near) - (mean_of_pairs(wide) - mean_of_pairs(near))
+        for near, wide in ((seen.near, seen.wide), (seen.near_again, seen.wide_again))
+    )
+    groups = _groups(seen.likeness, float(margin))
+    likeness_again = (seen.near_again + seen.wide_again) / 2
+    same = [_groups(likeness, float(each)) == groups for likeness, each in zip(likeness_again, again)]
+    return Decision(measure(counts, rng), seen.lost, float(margin), float(again.std()), groups, float(np.mean(same)))
 
 
 def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: float = -np.inf) -> Decision:
-    """The decision from the clients' rows in common cells, `counts` (clients, cells), and the embedding's blur.
+    """The decision where only the clients' rows in common cells are known, `counts` (clients, cells), and a blur.
 
-    `least` is a clear overlap below which choosing together is not worth its cost, however little it harms.
+    `blurred` is the overlap that rows of different kinds show in this embedding (`blur.py`). `least` is an overlap,
+    freed from blur, below which choosing together is not worth its cost, however little it harms.
     """
     found = measure(counts, rng)
-    groups = _groups(clear_overlap(found.matrix, blurred), blurred, least)
-    if len(counts) == 1:
-        return Decision(found, blurred, groups, 1.0)
+    clear = clear_overlap(found.matrix, blurred)
+    margin = float(blur_margin(mean_of_pairs(clear), blurred))
+    groups = _groups(clear, margin if mean_of_pairs(clear) >= least else -1.0)
     again = clear_overlap(overlap_matrix(resampled(counts, _CHECKS, rng)), blurred)
-    same = sum(_groups(each, blurred, least) == groups for each in again)
-    return Decision(found, blurred, groups, same / _CHECKS)
+    means = mean_of_pairs(again)
+    margins = blur_margin(means, blurred)
+    same = [
+        _groups(each, float(value) if mean >= least else -1.0) == groups
+        for each, value, mean in zip(again, margins, means)
+    ]
+    harm = float(blurred * (1 - mean_of_pairs(clear)))
+    return Decision(found, harm, margin, float(margins.std()), groups, float(np.mean(same)))
 
 
-def _groups(clear: np.ndarray, blurred: float, least: float) -> list[list[int]]:
-    """The clients that choose together: all of them, or those of one source."""
-    pays = max((blurred - HARMLESS) / (blurred + WORTH), least)  # the clear overlap at which the margin is 0
-    together = _linked(clear, pays)
-    return together if len(together) == 1 else _linked(clear, max(pays, ONE_SOURCE))
+def clear_overlap(matrix: np.ndarray, blurred: float) -> np.ndarray:
+    """Overlaps on a scale on which 0 is what rows of different kinds show under this blur, and 1 is one source."""
+    clear: np.ndarray = (matrix - blurred) / max(1 - blurred, 1e-9)
+    return clear
+
+
+def blur_margin(clear: np.ndarray, blurred: float) -> np.ndarray:
+    """What choosing together is worth beyond what it harms, from clear overlaps of any shape; above 0 it pays."""
+    margin: np.ndarray = BORNE_BLUR + WORTH_BLUR * np.asarray(clear) - blurred * (1 - np.asarray(clear))
+    return margin
+
+
+def _groups(likeness: np.ndarray, margin: float) -> list[list[int]]:
+    """The clients that choose together: all of them where that pays, else those of one source."""
+    return [list(range(len(likeness)))] if margin >= 0 else _linked(likeness, ONE_SOURCE)
 
 
 def _linked(likeness: np.ndarray, least: float) -> list[list[int]]:
@@ -174,11 +172,15 @@ def choose_by(decision: Decision, pool: Pool, budgets: Budgets, choose: Choose) 
     return _in_turns(found, [len(group) for group in decision.groups])
 
 
-def _in_turns(parts: list[Picked], clients: list[int]) -> Picked:
-    """All picks in one order: in every turn each part places as many as it has clients."""
-    sizes = [len(part.rows) for part in parts]
+def in_turns(sizes: Sequence[int], clients: Sequence[int]) -> np.ndarray:
+    """The order of picks that stand part after part, `sizes` (parts,): in every turn each places one a client."""
     turn = np.concatenate([np.arange(size) // count for size, count in zip(sizes, clients)])
-    order = np.lexsort((np.repeat(np.arange(len(parts)), sizes), turn))
+    order: np.ndarray = np.lexsort((np.repeat(np.arange(len(sizes)), sizes), turn))
+    return order
+
+
+def _in_turns(parts: list[Picked], clients: list[int]) -> Picked:
+    order = in_turns([len(part.rows) for part in parts], clients)
     gains = [part.gains for part in parts if part.gains is not None]
     losses = [part.coverage_loss for part in parts if part.coverage_loss is not None]
     return Picked(

@@ -3,6 +3,8 @@
 Overlap is measured in cells, and cells of a blurred embedding hold rows of many kinds, so that even clients without a
 common kind of image overlap. How much is found without labels: two halves of the coordinates are two views of the same
 rows. Groups that one view tells apart stand for kinds; their overlap in cells of the other view is what cannot be told.
+It serves where only aggregates are at hand: features of a poor encoder agree with each other more than with the kinds,
+and then it tells too little. Who sees embeddings looks at neighbours instead (`closeness.py`).
 """
 
 from __future__ import annotations

@@ -34,9 +34,23 @@ def divide_by_worth(total: int, pool: Pool, rng: np.random.Generator) -> list[in
         raise UserError(f"the budget is {total} but the clients have {free.sum()} unlabelled rows in all; lower it")
     if total == 0 or pool.clients == 1:
         return [total] if pool.clients == 1 else [0] * pool.clients
+    return divide(total, weights_by_worth(pool, int(pool.labeled.sum()) + total, rng), free.tolist())
+
+
+def weights_by_worth(pool: Pool, labels: int, rng: np.random.Generator) -> list[float]:
+    """Each client's worth in as many cells as there are `labels`, above 0."""
     sample = pool.in_memory()
     if pool.n > SAMPLE:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
-    cells = max(1, min(int(pool.labeled.sum()) + total, sample.n // _ROWS_PER_CELL))
-    weights = worth(cell_counts(sample, cells, rng))
-    return divide(total, np.maximum(weights, 1e-9).tolist(), free.tolist())
+    return as_weights(cell_counts(sample, number_of_worth_cells(labels, sample.n), rng))
+
+
+def number_of_worth_cells(labels: int, rows: int) -> int:
+    """As many cells as labels, where the rows can fill them."""
+    return max(1, min(labels, rows // _ROWS_PER_CELL))
+
+
+def as_weights(counts: np.ndarray) -> list[float]:
+    """Worth of each client by its rows in cells, `counts` (clients, cells), as weights above 0."""
+    weights: list[float] = np.maximum(worth(counts), 1e-9).tolist()
+    return weights

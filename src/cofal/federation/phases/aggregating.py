@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from flwr.app import RecordDict
 from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
+from cofal.federation.phases.overheard import Overheard
 from cofal.privacy.secure_sum import FEWEST, MOST_ROUNDS, Collector, SumFailed
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Question, total
@@ -33,6 +34,7 @@ class Task:
     wanted: Mapping[str, int]  # by site: samples to pick now
     skipped: Mapping[str, int] = field(default_factory=dict)  # by site: asked samples that left its pool unlabelled
     selection: int | None = None  # number of the selection in its track, if samples may be skipped in its middle
+    decision: str = ""  # under `auto`: what was measured and decided, for the sites' ledgers
 
     def told(self, name: str, question: Question) -> dict[str, Any]:
         return {
@@ -44,6 +46,7 @@ class Task:
             "kind": question.kind,
             "numbers": json.dumps(dict(question.numbers)),
             **({} if self.selection is None else {"selection": self.selection}),
+            **({"decision": self.decision} if self.decision else {}),
         }
 
 
@@ -57,20 +60,41 @@ def check_sites(fleet: Fleet, *, secure: bool) -> None:
 
 
 def select_from_aggregates(
-    fleet: Fleet, task: Task, dimension: int, seed: int, params: dict[str, Any], *, secure: bool
+    fleet: Fleet, task: Task, dimension: int, seed: int, params: dict[str, Any], *, secure: bool, heard: Overheard
 ) -> list[str]:
-    """The site of each pick, in the order picked. Which samples they are, only the sites know."""
+    """The site of each pick, in the order picked. Which samples they are, only the sites know.
+
+    `heard` notes the centroids that come by.
+    """
+    consortium = consortium_of(fleet, task, dimension)
+    if not any(consortium.budgets):
+        return []
+    coordinator = aggregate_method(task.method).coordinate(consortium, generator(seed, "select"), **params)
+    picked = converse(fleet, task, coordinator, secure=secure, heard=heard)
+    return [fleet.names[client] for client in picked]
+
+
+def consortium_of(fleet: Fleet, task: Task, dimension: int) -> Consortium:
+    """What the server knows of these sites before it asks anything."""
     members = [fleet.members[name] for name in fleet.names]
     gone = [task.skipped.get(member.name, 0) for member in members]
-    consortium = Consortium(
+    return Consortium(
         sizes=[member.samples - less for member, less in zip(members, gone)],
         labeled=[member.known_labels + task.asked[member.name] - less for member, less in zip(members, gone)],
         budgets=[task.wanted[name] for name in fleet.names],
         dimensions=dimension,
     )
-    if not any(consortium.budgets):
-        return []
-    coordinator = aggregate_method(task.method).coordinate(consortium, generator(seed, "select"), **params)
+
+
+def converse(
+    fleet: Fleet,
+    task: Task,
+    coordinator: Generator[Question, Any, Any],
+    *,
+    secure: bool = False,
+    heard: Overheard | None = None,
+) -> Any:
+    """Carry the coordinator's questions to the sites and their answers back; returns what it returns at its end."""
     sums: MaskedSums | None = None
     sent: Any = None
     while True:
@@ -79,12 +103,16 @@ def select_from_aggregates(
         except StopIteration as done:
             if sums:
                 sums.close()
-            return [fleet.names[client] for client in done.value]
+            return done.value
+        if heard:
+            heard.question(question)
         if question.summed and secure:
             sums = sums or MaskedSums.start(fleet, task)
             sent = sums.total(question)
         else:
             answers = _answers(fleet, task, question)
+            if heard and not question.summed:
+                heard.answers(answers)
             sent = total(answers) if question.summed else answers
 
 

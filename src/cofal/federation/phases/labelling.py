@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import RecordDict
@@ -14,10 +14,11 @@ from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.orders import Order, cells
-from cofal.federation.phases.embedding import Shared, gather
+from cofal.federation.phases.aggregating import Task
+from cofal.federation.phases.embedding import Shared, gather, sees_embeddings
+from cofal.federation.phases.likeness import site_worth
 from cofal.federation.phases.pretrain import Encoder
 from cofal.federation.phases.selecting import (
-    CENTRAL,
     Choice,
     Measured,
     Pick,
@@ -64,17 +65,23 @@ def chosen(config: Config, order: Order) -> Config:
 def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: Steps, order: Order) -> dict[str, Any]:
     (method,), (coordination,) = config.selection.methods, config.selection.coordination
     total = sum(step["more"] for step in steps) + order.budget
-    clock = time.monotonic()
+    earlier, clock = sum(len(step["picks"]) for step in steps), time.monotonic()
     while True:
         asked = {name: _asked(steps, name) for name in fleet.names}
         shared = gather(fleet, config, run, encoder, asked=asked, selection=order.number)
         skipped = {name: fleet.members[name].samples - shared.pool[name] for name in fleet.names}
-        wanted = _division(fleet, config, steps, skipped, total)
+        worth = None
+        if config.selection.shares == "auto":
+            task = Task(
+                encoder.digest, MAIN, method, asked, dict.fromkeys(fleet.names, 0), skipped, order.number
+            )  # fmt: skip
+            worth = site_worth(fleet, config, task, shared.dimension, shared.embeddings, total)
+        wanted = _division(fleet, config, steps, skipped, total, worth)
         choice = Choice(
-            MAIN, method, coordination, asked, wanted, selection_seed(config, total), order.number, skipped
+            MAIN, method, coordination, asked, wanted, selection_seed(config, total), order.number, skipped, earlier
         )  # fmt: skip
         try:
-            picks, measured = _pick(fleet, config, encoder, shared, choice)
+            picks, measured = _pick(fleet, config, run, encoder, shared, choice)
             break
         except CofalError:
             lost = [name for name in fleet.names if name in fleet.missed]
@@ -82,26 +89,32 @@ def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: 
                 raise
             for name in lost:  # the others choose anew; who is back later catches up with its share
                 del fleet.members[name]
-    earlier = sum(len(step["picks"]) for step in steps)
     numbered = [{"rank": rank, **pick} for rank, pick in enumerate(picks, start=earlier)]
     return {
         "number": order.number, "budget": total, "more": order.budget, "method": method, "coordination": coordination,
         "picks": numbered, "skipped": {**_skipped(steps), **skipped}, "missing": dict(fleet.missed),
         # Picks from aggregates the sites have noted themselves.
-        "told": fleet.names if coordination == "aggregate" else [],
+        "told": fleet.names if any("id" not in pick for pick in numbered) else [],
         "seconds": time.monotonic() - clock, **measured,
     }  # fmt: skip
 
 
 def _pick(
-    fleet: Fleet, config: Config, encoder: Encoder, shared: Shared, choice: Choice
+    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, shared: Shared, choice: Choice
 ) -> tuple[list[Pick], Measured]:
-    if choice.coordination in CENTRAL:
+    if sees_embeddings(config, choice.coordination):
         return choose_centrally(fleet, config, shared, choice, shared.known)
-    return choose_at_sites(fleet, config, encoder, shared.dimension, choice), {}
+    return choose_at_sites(fleet, config, run, encoder, shared.dimension, choice)
 
 
-def _division(fleet: Fleet, config: Config, steps: Steps, skipped: Mapping[str, int], total: int) -> dict[str, int]:
+def _division(
+    fleet: Fleet,
+    config: Config,
+    steps: Steps,
+    skipped: Mapping[str, int],
+    total: int,
+    worth: Sequence[float] | None = None,
+) -> dict[str, int]:
     """By site, how many samples to ask for now: so many that `total` are asked and not skipped, over all sites.
 
     A site that is away counts with what it was asked; what it would get now goes to the others, and it catches up with
@@ -113,7 +126,7 @@ def _division(fleet: Fleet, config: Config, steps: Steps, skipped: Mapping[str, 
     more = total - sum(standing.values())
     given = [standing[name] for name in fleet.names]
     room = [member.samples - member.known_labels - skipped[name] for name, member in fleet.members.items()]
-    seats = divide(sum(given) + more, share_weights(config, fleet), room, given)
+    seats = divide(sum(given) + more, share_weights(config, fleet, worth), room, given)
     return {name: seat - had for name, seat, had in zip(fleet.names, seats, given, strict=True)}
 
 
@@ -129,6 +142,7 @@ def tell_sites(fleet: Fleet, run: RunDir, steps: Steps) -> None:
         if ids:
             before = _asked(steps[: steps.index(due[0])], name)
             last = {key: due[-1][key] for key in ("method", "coordination")}
+            last |= {"decision": due[-1]["auto"]["told"]} if "auto" in due[-1] else {}
             told = {"track": MAIN, "ids": ids, "asked": before, "selection": due[-1]["number"], **last}
             contents[name] = m.pack(config=told)
     if contents:

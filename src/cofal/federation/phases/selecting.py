@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,16 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.aggregating import Task, select_from_aggregates
-from cofal.federation.phases.embedding import Shared
+from cofal.federation.phases.embedding import Shared, sees_embeddings
+from cofal.federation.phases.likeness import choose_as_alike
+from cofal.federation.phases.overheard import Overheard
 from cofal.federation.phases.pretrain import Encoder
 from cofal.files import read_json, write_json
 from cofal.rng import generator
 from cofal.rundir import RunDir
 from cofal.selection import select
+from cofal.selection.auto import Decision
 from cofal.selection.shares import divide
-
-CENTRAL = ("central", "auto")  # the server chooses, from the embeddings that the sites shared
 
 Pick = dict[str, Any]  # rank, client and, unless it was chosen from aggregates, id
 Measured = dict[str, Any]  # {"auto": how alike the sites are and what follows}; empty under any other coordination
@@ -52,6 +53,7 @@ class Choice:
     seed: int
     number: int | None = None  # of the selection, where people label: samples that they skip leave the pool
     skipped: Mapping[str, int] = field(default_factory=dict)  # by site: samples that have left its pool
+    first: int = 0  # rank of the first pick: how many there are before it in the track
 
     @property
     def label(self) -> dict[str, int]:
@@ -68,12 +70,14 @@ def tracks(config: Config) -> list[Track]:
     return found
 
 
-def share_weights(config: Config, fleet: Fleet) -> list[int]:
-    """Each site's weight when labels are divided."""
+def share_weights(config: Config, fleet: Fleet, worth: Sequence[float] | None = None) -> Sequence[float]:
+    """Each site's weight when labels are divided; `worth` is what `shares = "auto"` goes by, once it is measured."""
     shares = config.selection.shares
     if shares == "equal":
         return [1] * len(fleet.names)
-    if shares == "proportional":
+    if shares == "auto" and worth is not None:
+        return worth
+    if shares in ("proportional", "auto"):
         return [member.samples for member in fleet.members.values()]
     if len(shares) != len(fleet.names):
         raise UserError(
@@ -83,10 +87,13 @@ def share_weights(config: Config, fleet: Fleet) -> list[int]:
     return [int(share) for share in shares]
 
 
-def site_budgets(config: Config, fleet: Fleet) -> list[dict[str, int]]:
-    """For each cumulative budget, the labels of each site; raises if a site cannot offer its part."""
+def site_budgets(config: Config, fleet: Fleet, worth: Sequence[float] | None = None) -> list[dict[str, int]]:
+    """For each cumulative budget, the labels of each site; raises if a site cannot offer its part.
+
+    Before `worth` is measured, `shares = "auto"` is checked with the sites' sizes in its place.
+    """
     room = [member.samples - member.known_labels for member in fleet.members.values()]
-    weights = share_weights(config, fleet)
+    weights = share_weights(config, fleet, worth)
     return [dict(zip(fleet.names, divide(total, weights, room), strict=True)) for total in config.selection.budgets]
 
 
@@ -121,19 +128,26 @@ def select_step(
         wanted = {name: budgets[step][name] - counts[name] for name in fleet.names}
         total = config.selection.budgets[step]
         choice = Choice(
-            track.name, track.method, track.coordination, counts, wanted, selection_seed(config, total)
+            track.name, track.method, track.coordination, counts, wanted, selection_seed(config, total),
+            first=len(earlier),
         )  # fmt: skip
         clock = time.monotonic()
         measured: Measured = {}
-        if track.coordination in CENTRAL:
+        if sees_embeddings(config, track.coordination):
             taken = {name: [*shared.known[name], *asked[name]] for name in fleet.names}
             picks, measured = choose_centrally(fleet, config, shared, choice, taken)
         else:
-            picks = choose_at_sites(fleet, config, encoder, shared.dimension, choice)
+            picks, measured = choose_at_sites(fleet, config, run, encoder, shared.dimension, choice)
         picks = [{"rank": rank, **pick} for rank, pick in enumerate(picks, start=len(earlier))]
         done.append({"budget": total, "picks": picks, **measured, "seconds": time.monotonic() - clock})
         write_json(file, record)
     return [pick for each in done[: step + 1] for pick in each["picks"]]
+
+
+def told_decision(run: RunDir, track: str, step: int) -> str:
+    """What `auto` measured and decided at budget number `step` of a track, in words; empty under the others."""
+    told: str = read_json(run.picks(track))["steps"][step].get("auto", {}).get("told", "")
+    return told
 
 
 def _params(config: Config, method: str) -> dict[str, Any]:
@@ -167,23 +181,36 @@ def choose_centrally(
         **params,
     )
     found = [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]
-    if picks.decision is None:
-        return found, {}
-    return found, {"auto": {"sites": names, "told": picks.decision.in_words(), **picks.decision.as_dict()}}
+    return found, _measured(names, picks.decision)
 
 
-def choose_at_sites(fleet: Fleet, config: Config, encoder: Encoder, dimension: int, choice: Choice) -> list[Pick]:
-    """The sites pick: coordinated by the server from aggregates, or each alone."""
+def _measured(names: list[str], decision: Decision | None) -> Measured:
+    return {} if decision is None else {"auto": {"sites": names, "told": decision.in_words(), **decision.as_dict()}}
+
+
+def choose_at_sites(
+    fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, dimension: int, choice: Choice
+) -> tuple[list[Pick], Measured]:
+    """The sites pick: coordinated by the server from aggregates, each alone, or as `auto` finds from aggregates."""
     fleet.phase = f"select {choice.track}"
     params = _params(config, choice.method)
-    if choice.coordination != "aggregate":
-        return _per_client(fleet, encoder, choice, params)
+    if choice.coordination == "per-client":
+        return _per_client(fleet, encoder, choice, params), {}
     task = Task(
         encoder.digest, choice.track, choice.method, choice.asked, choice.wanted, choice.skipped, choice.number
     )  # fmt: skip
+    if choice.coordination == "auto":
+        if not any(choice.wanted.values()):
+            return [], {}
+        sites, decision = choose_as_alike(
+            fleet, config, run, task, dimension, choice.seed, choice.first, params
+        )  # fmt: skip
+        return [{"client": name} for name in sites], _measured(fleet.names, decision)
     params["min_region"] = config.selection.min_region
-    sites = select_from_aggregates(fleet, task, dimension, choice.seed, params, secure=config.selection.secure_sums)
-    return [{"client": name} for name in sites]
+    secure, heard = config.selection.secure_sums, Overheard(choice.method, fleet.names, dimension)
+    sites = select_from_aggregates(fleet, task, dimension, choice.seed, params, secure=secure, heard=heard)
+    heard.keep(run, choice.track, choice.first, sites)
+    return [{"client": name} for name in sites], {}
 
 
 def _per_client(fleet: Fleet, encoder: Encoder, choice: Choice, params: dict[str, Any]) -> list[Pick]:
@@ -211,11 +238,15 @@ def _per_client(fleet: Fleet, encoder: Encoder, choice: Choice, params: dict[str
     ]
 
 
-def assign(fleet: Fleet, track: str, picks: list[Pick]) -> None:
-    """Tell every site its own picks, and nothing of the others'. After an aggregate selection the sites know them."""
+def assign(fleet: Fleet, track: str, picks: list[Pick], decision: str = "") -> None:
+    """Tell every site its own picks, and nothing of the others'. After an aggregate selection the sites know them.
+
+    `decision`: what `auto` measured and decided, for the sites' ledgers.
+    """
     if any("id" not in pick for pick in picks):
         return
     fleet.phase = "assign"
     own = {name: [pick["id"] for pick in picks if pick["client"] == name] for name in fleet.names}
-    contents = {name: m.pack(config={"track": track, "ids": ids}) for name, ids in own.items()}
+    why = {"decision": decision} if decision else {}
+    contents = {name: m.pack(config={"track": track, "ids": ids, **why}) for name, ids in own.items()}
     fleet.ask(m.ASSIGN, contents, lambda name, content: None)

@@ -1,0 +1,97 @@
+"""Whether clients come apart as one looks closer: their overlap among a row's nearest neighbours, few and many.
+
+Clients of one source overlap alike at every scale. Clients of different kinds that an embedding holds close together
+overlap at large, and less the closer one looks: what they lose on the way is likeness in appearance only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cofal.selection.kmeans import content_hash
+from cofal.selection.overlap import mean_of_pairs
+from cofal.selection.pool import Pool
+
+FEW = 3  # neighbours of a row, close up
+MANY = 1 / 30  # share of all rows that are its neighbours at large
+SAMPLE = 2500  # rows that stand for larger pools, so that neighbours are as far away as in the trials of docs/auto.md
+DRAWS = 50  # of the rows whose neighbours are looked at, for the uncertainty
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """Overlaps close up and at large, each as measured and for rows drawn again; diagonals are 1."""
+
+    near: np.ndarray  # (clients, clients) among the 3 nearest rows
+    wide: np.ndarray  # (clients, clients) among the nearest thirtieth of all rows
+    near_again: np.ndarray  # (draws, clients, clients)
+    wide_again: np.ndarray  # (draws, clients, clients)
+
+    @property
+    def likeness(self) -> np.ndarray:
+        """(clients, clients) mean of both overlaps: 1 only for clients that are one source at every scale."""
+        likeness: np.ndarray = (self.near + self.wide) / 2
+        return likeness
+
+    @property
+    def lost(self) -> float:
+        """Mean overlap at large less that close up."""
+        return float(mean_of_pairs(self.wide) - mean_of_pairs(self.near))
+
+
+def closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
+    """Look at (at most 2,500 of) the rows of `pool`, the same ones however clients and samples are ordered."""
+    if pool.n > SAMPLE:
+        pool = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+    few = min(FEW, max(pool.n - 1, 0))
+    many = min(max(int(pool.n * MANY), FEW), max(pool.n - 1, 0))
+    near, wide = _owners(pool, few, many)
+    order = np.argsort(content_hash(pool, rng), kind="stable")  # draws must not depend on where a row stands
+    weights = np.empty((DRAWS, pool.n))
+    weights[:, order] = rng.multinomial(pool.n, np.full(pool.n, 1 / pool.n), size=DRAWS) if pool.n else 0
+    once = np.ones((1, pool.n))
+    return Closeness(
+        _overlaps(near, pool.owner, once)[0],
+        _overlaps(wide, pool.owner, once)[0],
+        _overlaps(near, pool.owner, weights),
+        _overlaps(wide, pool.owner, weights),
+    )
+
+
+def _owners(pool: Pool, few: int, many: int) -> tuple[np.ndarray, np.ndarray]:
+    """(n, clients) each: whose the `few` and the `many` nearest other rows of each row are."""
+    rows = pool.tile(0, pool.n).cpu().numpy()
+    counts = np.zeros((2, pool.n, pool.clients))
+    for start in range(0, pool.n, _BLOCK):
+        alike = rows[start : start + _BLOCK] @ rows.T
+        own = np.arange(len(alike))
+        alike[own, start + own] = -np.inf
+        for found, number in zip(counts, (few, many)):
+            nearest = np.argpartition(-alike, max(number - 1, 0), axis=1)[:, :number]
+            np.add.at(found, (np.repeat(start + own, number), pool.owner[nearest].ravel()), 1)
+    return counts[0], counts[1]
+
+
+def _overlaps(counts: np.ndarray, owner: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(draws, clients, clients): chance that a neighbour is of the other client over that it is of the same one.
+
+    Chances are by row, so that sizes of clients do not matter. `counts` (n, clients) are neighbours of each row by
+    client, `weights` (draws, n) say how often each row was drawn. A client of fewer than two rows is like all others.
+    """
+    clients = counts.shape[1]
+    mine = owner[:, None] == np.arange(clients)  # (n, clients)
+    sizes = mine.sum(0)
+    pairs = np.einsum("wn,ni,nj->wij", weights, mine, counts, optimize=True)
+    drawn = weights @ mine  # (draws, clients)
+    offered = drawn[:, :, None] * np.maximum(sizes[None, :] - np.eye(clients), 1)
+    chance = pairs / np.maximum(offered, 1)
+    within = np.einsum("wii->wi", chance)
+    expected = (within[:, :, None] + within[:, None, :]) / 2
+    few = sizes < 2
+    unknown = few[:, None] | few | np.eye(clients, dtype=bool) | (expected <= 0)
+    across = (chance + np.swapaxes(chance, 1, 2)) / 2
+    found: np.ndarray = np.where(unknown, 1.0, across / np.where(unknown, 1.0, expected))
+    return found
