@@ -32,7 +32,7 @@ class ServerSettings(BaseModel):
     port: int = Field(default=9443, ge=1, le=65535, description="the only port that sites need to reach")
     control_port: int = Field(default=9444, ge=1, le=65535, description="loopback only: Flower's own port")
     max_body_mb: int = Field(
-        default=64, ge=21, description="a larger request is refused; models travel in pieces of 20"
+        default=64, ge=25, description="a larger request is refused; models travel in pieces of 24"
     )
     max_connections: int = Field(default=256, ge=1, description="open connections at once, over all sites")
     patience: float = Field(default=20.0, gt=0, description="seconds a connection may be silent within a request")
