@@ -46,7 +46,7 @@ class Deployment:
         self.grid = grid(client_app, self.nodes)
 
     def phase(self, name: str, **options: object) -> None:
-        if name in ("select", "train"):
+        if name in ("select", "train", "advise"):
             place_order(self.run, name, **options)
         given = {"run-dir": str(self.run.path), "phase": name, "sites": self.sites}
         server_app(self.grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=given))

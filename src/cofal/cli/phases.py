@@ -24,7 +24,7 @@ def pretrain_command(folder: Folder, sites: Sites = None, json_: Json = False) -
 
     Example: cofal server pretrain federation
     """
-    run = _run(folder, "pretrain", sites, json_)
+    run = run_now(folder, "pretrain", sites, json_)
     _print(json_, {"encoder": str(run.encoder), **_missed(run)}, f"The encoder is in {run.encoder}.", run)
 
 
@@ -38,7 +38,7 @@ def embed_command(folder: Folder, sites: Sites = None, json_: Json = False) -> N
     """
     from cofal.files import read_json
 
-    run = _run(folder, "embed", sites, json_)
+    run = run_now(folder, "embed", sites, json_)
     pool = {name: site["pool"] for name, site in read_json(run.server / "embeddings" / "index.json")["sites"].items()}
     share = read_json(run.info)["share"]
     told = {"raw": "as they are", "perturbed": "with noise", "none": "not at all"}[share]
@@ -79,7 +79,7 @@ def select_command(
     order, again = place_order(RunDir(folder), "select", budget=budget, method=method, coordination=coordination)
     if again and not json_:
         print(f"Selection {order.number} was cut short: going on with it.")
-    run = _run(folder, "select", sites, json_, fresh=not again)
+    run = run_now(folder, "select", sites, json_, fresh=not again)
     step = read_json(run.picks(MAIN))["steps"][order.number - 1]
     counts = {name: sum(pick["client"] == name for pick in step["picks"]) for name in sorted(_names(step))}
     away = sorted(_names(step) - set(step["told"]))
@@ -110,7 +110,7 @@ def train_command(folder: Folder, sites: Sites = None, json_: Json = False) -> N
     from cofal.rundir import RunDir
 
     order, again = place_order(RunDir(folder), "train")
-    run = _run(folder, "train", sites, json_, fresh=not again)
+    run = run_now(folder, "train", sites, json_, fresh=not again)
     (cell,) = (cell for cell in cells(run) if cell["training"] == order.number)
     lines = [f"{name}: {_progress_words(each)}" for name, each in cell["sites"].items()]
     lines.append(f"Trained on {cell['budget']} labels: accuracy {100 * cell['accuracy']:.1f} %.")
@@ -142,7 +142,7 @@ def status_command(
     made = ServerFolder(folder)
     made.settings()
     if ask:
-        _run(folder, "progress", None, quiet=True)
+        run_now(folder, "progress", None, quiet=True)
     nodes = []
     if up := is_up(folder):
         try:
@@ -174,7 +174,7 @@ def report_command(
     report(folder, out)
 
 
-def _run(folder: Path, phase: str, sites: int | None, quiet: bool, fresh: bool = False) -> RunDir:
+def run_now(folder: Path, phase: str, sites: int | None, quiet: bool, fresh: bool = False) -> RunDir:
     """Run a phase to its end. An order that was never begun (`fresh`) is taken back when it cannot even start."""
     from cofal.deploy.runs import is_up, run_phase
     from cofal.deploy.server_folder import ServerFolder

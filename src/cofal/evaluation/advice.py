@@ -49,7 +49,7 @@ class Advice:
     redundant: Forecast  # labels that would repeat another client's if all chose alone
     saved: Forecast  # labels that choosing together saves
     central_wins: float  # how likely central coordination gives the better model than per-client
-    radius: float  # ProbCover's, for these embeddings
+    radius: float | None  # ProbCover's, for these embeddings; None where nobody sees them
 
     @property
     def overlap(self) -> Overlap:
@@ -64,7 +64,11 @@ class Advice:
             "redundant_labels": self.redundant.as_list(),
             "saved_labels": self.saved.as_list(),
             "central_wins": round(self.central_wins, 3),
-            "recommended": {"method": METHOD, "coordination": "auto", "delta": round(self.radius, 4)},
+            "recommended": {
+                "method": METHOD,
+                "coordination": "auto",
+                "delta": "auto" if self.radius is None else round(self.radius, 4),
+            },
         }
 
     def in_words(self, names: Sequence[str]) -> list[str]:
@@ -96,9 +100,10 @@ class Advice:
                 f"Coordinate in part: {', '.join(groups)} choose together, the others alone. If all did the same, "
                 f"choosing {extreme} would {sure} do better ({likely:.0%})."
             )
+        instead = "" if self.radius is None else f" (with probcover instead, --delta {self.radius:.2f})"
         lines.append(
             f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
-            f"--method {METHOD} --coordination auto (with probcover instead, --delta {self.radius:.2f})."
+            f"--method {METHOD} --coordination auto{instead}."
         )
         if self.decision.certainty < 0.9:
             lines.append(
@@ -118,17 +123,23 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     own = Budgets(budgets, pool).per_client.tolist()
     decision = decide(pool, generator(seed, "auto"))
     rng = generator(seed, "advice")
-    cells = max(1, min(sum(own), pool.n // _ROWS_PER_CELL))
-    counts = cell_counts(pool, cells, rng)
+    counts = cell_counts(pool, max(1, min(sum(own), pool.n // _ROWS_PER_CELL)), rng)
+    return advise_from(decision, counts, own, rng, estimate_radius(pool, generator(seed, "radius")))
+
+
+def advise_from(
+    decision: Decision, counts: np.ndarray, budgets: list[int], rng: np.random.Generator, radius: float | None = None
+) -> Advice:
+    """Advice from the clients' rows in about as many common cells as there are labels, `counts` (clients, cells)."""
     again = resampled(counts, _RESAMPLES, rng)
     return Advice(
-        budgets=own,
+        budgets=budgets,
         decision=decision,
-        cells=cells,
-        redundant=_forecast(_redundant, counts, again, own),
-        saved=_forecast(_saved, counts, again, own),
+        cells=counts.shape[1],
+        redundant=_forecast(_redundant, counts, again, budgets),
+        saved=_forecast(_saved, counts, again, budgets),
         central_wins=central_wins(decision),
-        radius=estimate_radius(pool, generator(seed, "radius")),
+        radius=radius,
     )
 
 

@@ -20,6 +20,7 @@ from cofal.errors import CofalError, UserError
 from cofal.federation.fleet import Fleet
 from cofal.federation.memory import give_back_large_blocks
 from cofal.federation.orders import Order, finished, open_order
+from cofal.federation.phases.advising import advise_now
 from cofal.federation.phases.aggregating import Task, check_sites
 from cofal.federation.phases.embedding import gather
 from cofal.federation.phases.labelling import ask_progress, check_budget, chosen, select_more, train_now
@@ -35,7 +36,7 @@ from cofal.rundir import MAIN, RunDir
 log = logging.getLogger("cofal")
 app = ServerApp()
 
-PHASES = ("pretrain", "embed", "select", "train", "progress")
+PHASES = ("pretrain", "embed", "select", "train", "progress", "advise")
 
 
 @app.main()
@@ -99,6 +100,9 @@ def _do(fleet: Fleet, config: Config, run: RunDir, order: Order) -> dict[str, An
         shared = gather(fleet, config, run, encoder)
         run.note(share=shared.share)
         return {"share": shared.share, "sites": shared.pool}
+    if order.phase == "advise":
+        check_budget(order.budget)
+        return advise_now(fleet, config, run, encoder, order.budget)
     if order.phase == "select":
         check_budget(order.budget)
         aggregate = chosen(config, order).selection.coordination == ["aggregate"]
