@@ -8,6 +8,7 @@ the heads that judge them are trained on the clean ones, which their owners keep
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
@@ -18,10 +19,12 @@ from benchmarks.data import embeddings
 from benchmarks.picks import DATA, HEADS, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
+from cofal.evaluation.statistics import Estimate, estimate
 from cofal.files import write_json, write_text
 
-CLASSES = 10
-BUDGETS = [CLASSES, 12, 20, 40, 60, 80, 100]  # from one label a class
+BUDGETS = [10, 20, 40, 60, 80, 100]  # from one label a class
+SEEDS = list(range(10))
+NESTED = ("typiclust",)  # whose clusters depend on the budget: a selection for each. The greedy ones: one selection
 EPSILONS = [0.0, 0.1, 0.3, 0.6, 1.0]
 TRACKS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method and parameters; "delta" is filled in for each set
     "MaxHerding": ("maxherding", {}),
@@ -40,17 +43,15 @@ TARGETS = {  # share of the noiseless area that may be lost at epsilon 0.6
 }
 
 
-def measure(data: str, samples: int, clients: int, seeds: list[int]) -> dict[str, dict[str, list[list[float]]]]:
+def measure(options: argparse.Namespace) -> dict[str, dict[str, list[list[float]]]]:
     """track -> epsilon -> accuracies in percent, one curve over `BUDGETS` for each seed."""
-    found: dict[str, dict[str, list[list[float]]]] = {track: {str(e): [] for e in EPSILONS} for track in TRACKS}
-    for seed in seeds:
-        case = Case(data, samples, clients, None, seed)
-        for track, (method, given) in TRACKS.items():
-            params = {
-                **given,
-                **({"delta": RADIUS[data]} if given.get("delta", 0) is None else {}),
-            }
-            for epsilon in EPSILONS:
+    found: dict[str, dict[str, list[list[float]]]] = {t: {str(e): [] for e in options.epsilons} for t in options.track}
+    for seed in options.seeds:
+        case = Case(options.data, options.samples, options.clients, None, seed)
+        for track in options.track:
+            method, given = TRACKS[track]
+            params = {**given, **({"delta": RADIUS[options.data]} if given.get("delta", 0) is None else {})}
+            for epsilon in options.epsilons:
 
                 def select(
                     asked: list[int],
@@ -64,7 +65,8 @@ def measure(data: str, samples: int, clients: int, seeds: list[int]) -> dict[str
                     picks = cofal.select(case.rows, asked, method, "central", labeled, seed, epsilon, **params)
                     return picks.order, None
 
-                found[track][str(epsilon)].append(curve(case, BUDGETS, "nested", select, None)["accuracy"])
+                mode = "nested" if method in NESTED else "prefix"
+                found[track][str(epsilon)].append(curve(case, BUDGETS, mode, select, None)["accuracy"])
     return found
 
 
@@ -76,18 +78,18 @@ def areas(found: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[str,
     }
 
 
-def lost(area: dict[str, list[float]], epsilon: float) -> tuple[float, float]:
-    """Share of the noiseless area that is lost, mean over the seeds, and the standard error of that mean."""
-    each = 1 - np.array(area[str(epsilon)]) / np.array(area["0.0"])
-    return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
+def lost(area: dict[str, list[float]], epsilon: float) -> Estimate:
+    """Share of the noiseless area that is lost, over the seeds."""
+    return estimate((1 - np.array(area[str(epsilon)]) / np.array(area["0.0"])).tolist())
 
 
 def figures(found: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[str, Any]]:
     """The targets at epsilon 0.6."""
     area = areas(found)
     return {
-        f"{track}: area lost at epsilon 0.6": {"value": lost(area[track], 0.6)[0], "target": target, "at_most": True}
+        f"{track}: area lost at epsilon 0.6": {"value": lost(area[track], 0.6).mean, "target": target, "at_most": True}
         for track, target in TARGETS.items()
+        if "0.6" in area.get(track, {})
     }
 
 
@@ -99,31 +101,31 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, list[list[f
         "",
         f"`{options.command}`",
         "",
-        f"{options.data}, {options.samples:,} points, {options.clients} IID clients, seeds {options.seeds}, a "
-        f"selection for each budget of {BUDGETS} with the earlier picks labelled; ProbCover's radius {delta}. Accuracy "
-        f"in percent: mean over the seeds of {HEADS} heads trained on the clean embeddings of the picks. Area: mean "
-        "height of the curve.",
+        f"{options.data}, {options.samples:,} points, {options.clients} IID clients, seeds {options.seeds}, budgets "
+        f"{BUDGETS}: TypiClust a selection for each with the earlier picks labelled, the others the first picks of one "
+        f"selection; ProbCover's radius {delta}. Accuracy in percent: mean over the seeds of {HEADS} heads trained on "
+        "the clean embeddings of the picks. Area: mean height of the curve.",
         "",
-        "## Area under the curve; in brackets the share lost against no noise (mean over seeds, standard error)",
+        "## Area under the curve; in brackets the share lost against no noise (mean over seeds, 95 % interval)",
         "",
-        "| track | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " |",
-        "| --- |" + " ---: |" * len(EPSILONS),
+        "| track | " + " | ".join(f"epsilon {e:g}" for e in options.epsilons) + " |",
+        "| --- |" + " ---: |" * len(options.epsilons),
     ]
     for track, rows in area.items():
         cells = [f"{np.mean(rows['0.0']):.1f}"]
-        for epsilon in EPSILONS[1:]:
-            share, error = lost(rows, epsilon)
-            cells.append(f"{np.mean(rows[str(epsilon)]):.1f} ({100 * share:+.1f} ± {100 * error:.1f} %)")
+        for epsilon in options.epsilons[1:]:
+            share = lost(rows, epsilon)
+            span = f"{100 * share.mean:+.1f} %, {100 * share.low:+.1f} to {100 * share.high:+.1f}"
+            cells.append(f"{np.mean(rows[str(epsilon)]):.1f} ({span})")
         lines.append(f"| {track} | " + " | ".join(cells) + " |")
     lines += ["", "## Accuracy at one label a class", ""]
     lines += [
-        "| track | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " |",
-        "| --- |" + " ---: |" * len(EPSILONS),
+        "| track | " + " | ".join(f"epsilon {e:g}" for e in options.epsilons) + " |",
+        "| --- |" + " ---: |" * len(options.epsilons),
     ]
     for track, curves in found.items():
-        lines.append(
-            f"| {track} | " + " | ".join(f"{np.mean([c[0] for c in curves[str(e)]]):.1f}" for e in EPSILONS) + " |"
-        )
+        cells = [f"{np.mean([one[0] for one in curves[str(e)]]):.1f}" for e in options.epsilons]
+        lines.append(f"| {track} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", "## Targets", "", figures_markdown(figures(found))])
 
 
@@ -132,10 +134,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--data", default="cifar10" if embeddings() else "digits", choices=DATA)
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--seeds", type=lambda t: [int(s) for s in t.split(",")], default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=lambda t: [int(s) for s in t.split(",")], default=SEEDS)
+    parser.add_argument("--track", action="append", choices=list(TRACKS), help="default: all")
+    parser.add_argument("--epsilons", type=lambda t: [float(e) for e in t.split(",")], default=EPSILONS, help="0 first")
     parser.add_argument("--name", default="perturbed", help="of the result files")
     options = parser.parse_args(arguments)
-    options.command = " ".join(["python -m benchmarks.perturbed_selection", *arguments])
+    options.command = shlex.join(["python", "-m", "benchmarks.perturbed_selection", *arguments])
+    options.track = options.track or list(TRACKS)
     if options.data == "digits":
         options.samples = min(options.samples, SAMPLES["digits"])
     return options
@@ -145,7 +150,7 @@ def main(quick: bool, arguments: list[str] | None = None) -> dict[str, dict[str,
     options = parse(arguments or [])
     if quick:
         options.samples, options.seeds, options.name = 1000, [0], f"{options.name}-quick"
-    found = measure(options.data, options.samples, options.clients, options.seeds)
+    found = measure(options)
     content = {"command": options.command, "budgets": BUDGETS, "accuracy": found, "area": areas(found)}
     write_json(RESULTS / f"{options.name}.json", content)
     text = markdown(options, found)
