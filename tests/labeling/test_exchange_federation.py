@@ -69,6 +69,13 @@ def copy_of(federation, folder):
     return Federation(folder, federation.config)
 
 
+def weights(federation):
+    """The classifiers as bytes."""
+    found = [file.read_bytes() for file in sorted(federation.run.path.glob("models/**/*.safetensors"))]
+    assert found
+    return found
+
+
 def by_hand(site, skip):
     truth = truth_of(site.train)
     for query in site.store.queries():
@@ -92,7 +99,7 @@ def by_label_studio(site, skip, folder):
 
 
 def test_training_uses_exactly_the_labels_however_they_were_given(selected, tmp_path):
-    hand, studio = copy_of(selected, tmp_path / "hand"), copy_of(selected, tmp_path / "studio")
+    hand, studio, slipped = (copy_of(selected, tmp_path / name) for name in ("hand", "studio", "slipped"))
     assert [len(site.store.queries()) for site in hand.sites] == [20, 20, 20]
     for site in hand.sites:
         by_hand(site, skip=4)
@@ -103,12 +110,17 @@ def test_training_uses_exactly_the_labels_however_they_were_given(selected, tmp_
         rows, labels = one.labelled(MAIN)
         assert [one.train.ids[row] for row in rows] == list(one.store.labels())
         assert np.array_equal(labels, one.train.labels[rows])
-    cells = [federation.phase("train") for federation in (hand, studio)]
+    for site in slipped.sites:
+        by_hand(site, skip=4)
+    store = slipped.sites[0].store
+    sample, label = next(iter(store.labels().items()))
+    store.label(sample, next(name for name in store.classes if name != label), "ann")
+    cells = [federation.phase("train") for federation in (hand, studio, slipped)][:2]
     assert [(cell["budget"], cell["skipped"]) for cell in cells] == [(57, 3), (57, 3)]
     assert cells[0]["accuracy"] == cells[1]["accuracy"]
-    weights = [sorted(federation.run.path.glob("models/**/*.safetensors")) for federation in (hand, studio)]
-    assert weights[0]
-    assert [file.read_bytes() for file in weights[0]] == [file.read_bytes() for file in weights[1]]
+    by_page, by_studio, with_another = (weights(federation) for federation in (hand, studio, slipped))
+    assert by_page == by_studio
+    assert by_page != with_another, "another answer to one image is another model"
 
 
 def test_the_next_selection_replaces_what_was_skipped(selected, tmp_path):
