@@ -96,6 +96,6 @@ def test_select_takes_auto_and_one_total(files, tmp_path):
     assert told["auto"]["decision"] == "mixed"
     assert len(told["picks"]) == 12
     shown = CliRunner().invoke(app, ["select", *files, "--total", "12", "--coordination", "auto", "--out", str(out)])
-    assert "overlap 0." in shown.output
+    assert "some clients are alike; together: 0+1; the others alone" in shown.output
     refused = CliRunner().invoke(app, ["select", *files, "--out", str(out)])
     assert "--budget for each client, or one --total" in str(refused.exception)

@@ -28,7 +28,7 @@ from cofal.selection.pool import Budgets, Picked, Pool
 
 BORNE, WORTH = 0.05, 0.08  # overlap in appearance only that choosing together bears; and more for a unit of likeness
 BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, since no neighbours can be looked at
-ONE_SOURCE = 0.9  # likeness from which some clients choose together where all of them should not
+ONE_SOURCE = 0.95  # likeness from which some clients choose together where all of them should not
 SAMPLE = 20_000  # rows that stand for larger pools when overlap is measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
 _TOLD_ALIKE = 0.3  # overlap from which clients are called alike in words
