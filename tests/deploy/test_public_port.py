@@ -30,7 +30,7 @@ def folder(tmp_path):
         listen="127.0.0.1",
         port=port,
         control_port=control,
-        max_body_mb=21,
+        max_body_mb=25,
         max_connections=4,
         patience=0.5,
         min_rate_kb=1024,
@@ -164,7 +164,7 @@ def test_nothing_but_a_signed_post_below_the_fleet_path_reaches_the_inside(folde
             request(good | {"transfer-encoding": "chunked"}).replace(b"content-length: 0\r\n", b"") + b"0\r\n\r\n",
             request(good).replace(b"content-length: 0\r\n", b""),
         ],
-        413: [request(good).replace(b"content-length: 0", b"content-length: %d" % (22 << 20))],
+        413: [request(good).replace(b"content-length: 0", b"content-length: %d" % (26 << 20))],
         431: [request(good | {"x": "y" * 20_000})],
         400: [
             b"nonsense\r\n\r\n",
