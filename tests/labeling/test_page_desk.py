@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from page_site import make_site
 
 from cofal.errors import UserError
 from cofal.labeling.web.serve import Page
+from page_site import make_site
 
 IDS = [f"ward/{number:02d}.png" for number in range(8)]
 
