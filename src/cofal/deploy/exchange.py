@@ -7,6 +7,7 @@ the way, and reads nobody else's meanwhile. Here an answer is there or not yet t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 from flwr.app import Error, Message
@@ -27,15 +28,12 @@ class Exchange:
 
     def push(self, questions: list[Message]) -> list[str]:
         """Send questions; their message ids, '' for one that was not taken."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
+        for _ in range(_ATTEMPTS - 1):
+            # The SuperLink may die after it stored a part and before it said so, and does not take the part twice. The
+            # same messages again: it says which parts it lacks.
+            with suppress(fl.ObjectPushError):
                 return list(self._grid.push_messages(questions))
-            except fl.ObjectPushError:
-                # The SuperLink died after it stored a part and before it said so, and does not take the part twice.
-                # The same messages again: it says which parts it lacks.
-                if attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("not reached")
+        return list(self._grid.push_messages(questions))
 
     def look(self, questions: list[str]) -> None:
         """Ask once which of these questions, by their message ids, have an answer on its way."""
