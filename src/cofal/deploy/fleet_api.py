@@ -56,12 +56,6 @@ class Delivery:
     def run(self) -> int:
         return int(self.envelope.metadata.run_id)
 
-    @property
-    def asks(self) -> str:
-        """What is asked, whatever the number of the message: run, type, and ids of the content's objects."""
-        parts = [child.object_id for child in fl.ObjectTree.FromString(self.tree).children]
-        return " ".join([str(self.run), self.envelope.metadata.message_type, *parts])
-
     def to_bytes(self) -> bytes:
         return bytes(
             fl.PullMessagesResponse(

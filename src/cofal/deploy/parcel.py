@@ -1,7 +1,7 @@
 """An answer as a site hands it in: what the server is told of it, and its parts. It is kept on disk until the next one.
 
-A process that is killed while it hands in an answer hands in the rest of the same answer when it is started again, and
-the same question, asked twice, is answered with the same parts: work is done once.
+A process that is killed while it hands in an answer hands in the rest of the same answer when it is started again: work
+is done once, and its ledger has the answer once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HEAD = "announcement"
 class Parcel:
     """One answer; its parts are read one at a time, since they may be large."""
 
-    asks: str  # the question, and under which settings it was answered
+    policy: str  # digest of the site's settings under which it was answered
     announcement: bytes  # a serialised PushMessagesRequest
     parts: dict[str, Callable[[], bytes]]  # by object id, children first
 
     @classmethod
-    def of(cls, reply: Message, asks: str, seconds: float) -> Parcel:
-        """Pack a reply to the question `asks`; `seconds` is the work behind it, for the server's statistics."""
+    def of(cls, reply: Message, policy: str, seconds: float) -> Parcel:
+        """Pack a reply; `seconds` is the work behind it, for the server's statistics."""
         with fl.no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree = fl.get_object_tree(reply)
@@ -44,7 +44,7 @@ class Parcel:
             message_object_trees=[tree],
             clientapp_runtime_list=[seconds],
         )
-        return cls(asks, request.SerializeToString(), {name: each.deflate for name, each in objects.items()})
+        return cls(policy, request.SerializeToString(), {name: each.deflate for name, each in objects.items()})
 
     @property
     def envelope(self) -> Message:
@@ -54,17 +54,10 @@ class Parcel:
         """Is it the answer to this very message?"""
         return bool(self.envelope.metadata.reply_to_message_id == question.metadata.message_id)
 
-    def reply_to(self, question: Message) -> Message:
-        """The same answer to the same question, asked again."""
-        contents = {name: read() for name, read in self.parts.items()}
-        whole = fl.inflate_object_from_contents(self.envelope.metadata.message_id, contents)
-        assert isinstance(whole, Message)
-        return Message(whole.content, reply_to=question)
-
     def keep(self, path: Path) -> None:
         """Not forced onto the disk, for speed: it serves a process that was killed, not a machine that lost power."""
         with atomic(path, durable=False) as temporary, open(temporary, "wb") as file:
-            for name, content in ((self.asks, b""), (_HEAD, self.announcement)):
+            for name, content in ((self.policy, b""), (_HEAD, self.announcement)):
                 _write(file, name, content)
             for name, read in self.parts.items():
                 _write(file, name, read())
@@ -82,9 +75,9 @@ class Parcel:
                 file.seek(length, 1)
             if len(found) < 2 or file.tell() != path.stat().st_size:
                 return None
-        (asks, *_), (_, start, length), *parts = found
+        (policy, *_), (_, start, length), *parts = found
         return cls(
-            asks,
+            policy,
             _read(path, start, length),
             {name: partial(_read, path, start, length) for name, start, length in parts},
         )

@@ -197,19 +197,19 @@ def _work(connection: FleetConnection, folder: Path, answer: Answer, delivery: D
 
 
 def _parcel(connection: FleetConnection, folder: Path, answer: Answer, delivery: Delivery) -> tuple[Parcel, float]:
-    """The answer to hand in and the seconds of work behind it; what was worked out before is not worked out again."""
+    """The answer to hand in and the seconds of work behind it.
+
+    What was worked out before for this very message is not worked out again, unless the policy was changed meanwhile.
+    Another message with the same question is: all that leaves goes through the gate and its ledger.
+    """
     kept, began = Parcel.kept(folder / _ANSWER), time.monotonic()
     settings = folder / SETTINGS
     policy = hashlib.sha256(settings.read_bytes() if settings.exists() else b"").hexdigest()
-    asks = f"{delivery.asks} {policy}"  # under another policy the answer may be another
-    if kept is not None and kept.asks == asks:
-        if kept.answers(delivery.envelope):
-            return kept, 0.0
-        if not kept.envelope.has_error():
-            return Parcel.of(kept.reply_to(delivery.envelope), asks, 0.0), 0.0
+    if kept is not None and kept.policy == policy and kept.answers(delivery.envelope):
+        return kept, 0.0
     reply = _reply(connection, folder, answer, delivery)
     seconds = time.monotonic() - began
-    parcel = Parcel.of(reply, asks, seconds)
+    parcel = Parcel.of(reply, policy, seconds)
     try:
         parcel.keep(folder / _ANSWER)
     except CofalError as error:
