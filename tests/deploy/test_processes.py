@@ -39,7 +39,7 @@ def test_a_second_server_or_site_in_the_same_folder_is_refused(federation):
 
 
 def test_flower_s_processes_are_started_again_when_they_die(federation):
-    for program in ("flower-superexec", "flower-superlink"):
+    for program in ("flower-superexec", "cofal.deploy.superlink"):
         before = child(federation, program)
         ended = federation.server.said("ended with status")
         os.kill(before, signal.SIGKILL)

@@ -38,7 +38,7 @@ def test_a_phase_outlives_the_superlink(make_federation, tmp_path):
 
     def kill_superlink() -> None:
         listening, began = made.server.said("Uvicorn running"), time.monotonic()
-        os.kill(child(made, "flower-superlink"), signal.SIGKILL)
+        os.kill(child(made, "cofal.deploy.superlink"), signal.SIGKILL)
         wait_until(lambda: made.server.said("Uvicorn running") > listening, 240, "the SuperLink up again")
         away.append(time.monotonic() - began)
 

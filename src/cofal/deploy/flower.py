@@ -85,7 +85,7 @@ def prepare(server: ServerFolder) -> None:
 
 def superlink(server: ServerFolder) -> list[str]:
     return [
-        program("flower-superlink"),
+        sys.executable, "-m", "cofal.deploy.superlink",
         "--host", "127.0.0.1",
         "--port", str(server.settings().control_port),
         "--ssl-ca-certfile", str(server.authority.resolve()),

@@ -6,8 +6,10 @@ It is a run directory as well (`rundir.py`), so that the report finds the phases
 from __future__ import annotations
 
 import secrets
+import sqlite3
 import tomllib
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -114,11 +116,19 @@ def create_server(folder: Path, settings: ServerSettings, config: Config) -> Ser
     )
     server.enrolled.mkdir()
     certificates.write_secret(server.secret, secrets.token_bytes(32))
-    certificates.write_secret(server.database, b"")  # Flower creates its tables; the mode is ours
+    _create_database(server.database)
     write_text(server.config, _HEADER + commented_toml(config, skip=SIMULATION))
     write_text(folder / "README.md", _README.format(host=settings.hosts[0], port=settings.port, folder=folder.name))
     write_text(server.settings_file, commented_toml(settings))  # last: a folder that holds it is whole
     return server
+
+
+def _create_database(path: Path) -> None:
+    """An empty database, in which Flower creates its tables. It keeps models in it: large pages hold them faster."""
+    certificates.write_secret(path, b"")  # the mode is ours
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA page_size = 65536")
+        database.execute("PRAGMA journal_mode = WAL")  # writes the first page, which fixes the size
 
 
 def renew_certificate(server: ServerFolder, hosts: Sequence[str]) -> None:

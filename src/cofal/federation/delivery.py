@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -18,7 +19,7 @@ from cofal.federation.grid import InProcessGrid
 
 T = TypeVar("T")
 
-_SHORTEST, _LONGEST = 0.01, 0.5  # seconds between two looks for answers: soon at first, then patiently
+_SHORTEST, _LONGEST = 0.1, 0.5  # seconds between two looks for answers: soon at first, then patiently
 _LARGE = 8 * 2**20  # bytes of an answer whose memory is wanted back at once
 _AWAY = 120.0  # seconds that Flower's server may be away
 _ROLL_CALL = 2.0  # seconds between two looks at who is connected
@@ -171,7 +172,15 @@ def _carrier(grid: Grid) -> Any:
         return _Direct(grid)
     from cofal.deploy.exchange import Exchange  # needed between Flower's processes alone
 
+    _freeze()
     return Exchange(grid)
+
+
+@cache
+def _freeze() -> None:
+    """What is there before the first question stays: the collector shall not look at it after every large answer."""
+    gc.collect()
+    gc.freeze()
 
 
 def _reach(call: Callable[[], T]) -> T:
