@@ -24,14 +24,7 @@ def main(grid, context):
     while len(nodes := list(grid.get_node_ids())) < int(context.run_config["sites"]):
         time.sleep(0.2)
     tiny = [trip(grid, nodes, m.DESCRIBE, lambda: m.pack(config={})) for _ in range(TINY)]
-    description = models.image_model("resnet18", 1, 10)
-    arrays = state_to_arrays(models.build(description, torch_generator(0, "benchmark")))
-    size = sum(array.nbytes for array in arrays.values())
-    config = {
-        "job": "image", "track": "main", "model": m.to_json(description), "local-epochs": 1, "batch-size": 32,
-        "lr": 0.1, "optimizer": "sgd", "momentum": 0.0, "weight-decay": 0.0, "seed": 0, "server-round": 1,
-        "views": "glyph",
-    }  # fmt: skip
+    arrays, config = question()
 
     def changed():
         """Another model each round, as training makes: what the SuperLink has seen before is not sent again."""
@@ -41,7 +34,19 @@ def main(grid, context):
         return m.pack(arrays=arrays, config=config)
 
     large = [trip(grid, nodes, m.TRAIN, changed) for _ in range(LARGE)]
-    Path(context.run_config["out"]).write_text(json.dumps({"tiny": tiny[1:], "large": large[1:], "bytes": size}))
+    Path(context.run_config["out"]).write_text(json.dumps({"tiny": tiny[1:], "large": large[1:]}))
+
+
+def question():
+    """The large round's model and what sites are told to do with it."""
+    description = models.image_model("resnet18", 1, 10)
+    arrays = state_to_arrays(models.build(description, torch_generator(0, "benchmark")))
+    config = {
+        "job": "image", "track": "main", "model": m.to_json(description), "local-epochs": 1, "batch-size": 32,
+        "lr": 0.1, "optimizer": "sgd", "momentum": 0.0, "weight-decay": 0.0, "seed": 0, "server-round": 1,
+        "views": "glyph",
+    }  # fmt: skip
+    return arrays, config
 
 
 def trip(grid, nodes, kind, content) -> float:
