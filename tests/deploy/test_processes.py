@@ -1,5 +1,6 @@
 """Processes that end, are killed, are started twice: what is left, what comes back, what is told."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,10 +11,10 @@ import pytest
 
 from cofal.deploy.certificates import create_server_certificate
 from cofal.deploy.control_api import Control
-from cofal.deploy.runs import run_phase
+from cofal.deploy.runs import NotStarted, run_phase
 from cofal.deploy.server_folder import ServerFolder, renew_certificate
 from cofal.errors import UserError
-from running_federation import Federation, processes_of, wait_until
+from running_federation import Federation, free_ports, processes_of, wait_until
 
 
 def child(federation: Federation, program: str) -> int:
@@ -103,6 +104,29 @@ def test_a_phase_needs_a_server_that_is_up(tmp_path, federation):
         run_phase(tmp_path / "server", "pretrain")
     with pytest.raises(ValueError, match="no option colour"):
         run_phase(federation.folder.path, "pretrain", colour="blue")
+
+
+def test_an_order_that_never_began_is_taken_back(tmp_path):
+    """Server down, server not ready: the next selection is a new one, of its own budget."""
+    from typer.testing import CliRunner
+
+    from cofal.cli import app
+    from cofal.deploy.server_folder import ServerSettings, create_server, deployment_config
+    from cofal.federation.orders import open_order
+
+    settings = ServerSettings(hosts=["localhost"], control_port=free_ports(1)[0])
+    made = create_server(tmp_path / "server", settings, deployment_config("digits-deployment", []))
+
+    def select(budget: int) -> str:
+        done = CliRunner().invoke(app, ["server", "select", str(made.path), "--budget", str(budget)])
+        assert isinstance(done.exception, NotStarted)
+        assert open_order(made, "select") is None
+        return str(done.exception)
+
+    assert "is not up" in select(10)
+    with open(made.path / ".up.lock", "w") as lock:  # as a server that is about to start
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "try again once it is ready" in select(12)
 
 
 def test_folders_are_made_once(tmp_path, federation):

@@ -176,23 +176,18 @@ def report_command(
 
 def run_now(folder: Path, phase: str, sites: int | None, quiet: bool, fresh: bool = False) -> RunDir:
     """Run a phase to its end. An order that was never begun (`fresh`) is taken back when it cannot even start."""
-    from cofal.deploy.runs import is_up, run_phase
+    from cofal.deploy.runs import NotStarted, run_phase
     from cofal.deploy.server_folder import ServerFolder
     from cofal.federation.orders import close_order
 
     run = ServerFolder(folder)
+    enrolled = len(list(run.enrolled.glob("*.pub")))
     try:
-        run.settings()
-        enrolled = len(list(run.enrolled.glob("*.pub")))
-        if not is_up(folder):
-            from cofal.errors import UserError
-
-            raise UserError(f"the server in {folder} is not up; start it with cofal server up {folder}")
-    except BaseException:
+        run_phase(folder, phase, tell=(lambda line: None) if quiet else print, sites=sites or enrolled)
+    except NotStarted:
         if fresh:
             close_order(run, phase)
         raise
-    run_phase(folder, phase, tell=(lambda line: None) if quiet else print, sites=sites or enrolled)
     return run
 
 

@@ -24,6 +24,10 @@ class Away(CofalError):
     """The SuperLink does not answer: it is starting, or down."""
 
 
+class Unreached(Away):
+    """Nobody listens there: what was asked was not even sent."""
+
+
 @dataclass(frozen=True)
 class RunState:
     """Where a run is: `status` pending, starting, running or finished; `outcome` completed, failed, stopped or ''."""
@@ -126,4 +130,5 @@ def _told() -> Iterator[None]:
         found = fl.FlowerError.from_json(error.response.text)
         raise CofalError(found.message if found else f"the SuperLink answers {error.response.status_code}") from None
     except httpx.TransportError as error:
-        raise Away(f"the SuperLink cannot be reached ({error or type(error).__name__})") from None
+        kind = Unreached if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) else Away
+        raise kind(f"the SuperLink cannot be reached ({error or type(error).__name__})") from None

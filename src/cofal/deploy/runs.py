@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cofal.deploy import flower
-from cofal.deploy.control_api import Away, Control, RunState
+from cofal.deploy.control_api import Away, Control, RunState, Unreached
 from cofal.deploy.processes import plain_line
 from cofal.deploy.server_folder import ServerFolder
 from cofal.errors import CofalError, EnvironmentFault, UserError
@@ -19,6 +19,10 @@ _FLOWERS = re.compile(r"Start `flwr-serverapp`|Successfully installed")  # lines
 _OURS = re.compile(r"cofal\.errors\.(\w+): ")
 _KINDS: dict[str, type[CofalError]] = {kind.__name__: kind for kind in (UserError, EnvironmentFault)}
 _AWAY = 120.0  # seconds the SuperLink may be away while a run is followed: it is started again when it dies
+
+
+class NotStarted(UserError):
+    """The phase has not begun: nothing was asked of anyone."""
 
 
 def is_up(folder: Path) -> bool:
@@ -38,13 +42,16 @@ def run_phase(
 ) -> None:
     """Run one phase on the server in `folder` and wait for its end; `tell` gets the ServerApp's lines as they come.
 
-    `options` are keys of `flower.RUN_OPTIONS`, with `_` for `-`. Raises what the ServerApp raised, as a CofalError. The
-    state is on disk: the same call after a failure goes on. Ctrl-C stops the run.
+    `options` are keys of `flower.RUN_OPTIONS`, with `_` for `-`. Raises NotStarted, or what the ServerApp raised, as a
+    CofalError. The state is on disk: the same call after a failure goes on. Ctrl-C stops the run.
     """
     server = ServerFolder(folder.resolve())
-    server.settings()
+    try:
+        server.settings()
+    except UserError as error:
+        raise NotStarted(str(error)) from None
     if not is_up(server.path):
-        raise UserError(f"the server in {folder} is not up; start it with cofal server up {folder}")
+        raise NotStarted(f"the server in {folder} is not up; start it with cofal server up {folder}")
     given = {key.replace("_", "-"): value for key, value in options.items()}
     if unknown := set(given) - set(flower.RUN_OPTIONS):
         raise ValueError(f"a run has no option {', '.join(sorted(unknown))}")
@@ -52,8 +59,10 @@ def run_phase(
     with Control(server) as control:
         try:
             run = control.start(server.app, {"run-dir": str(server.path), "phase": phase, **given})
+        except Unreached as error:
+            raise NotStarted(f"{phase} was not started: {error}; try again once it is ready") from None
         except Away as error:
-            raise EnvironmentFault(f"{phase} was not started: {error}; try again once it is ready") from None
+            raise EnvironmentFault(f"{phase} may not have started: {error}; try again once it is ready") from None
         try:
             _follow(control, run, phase, tell)
         except KeyboardInterrupt:
