@@ -17,7 +17,7 @@ import numpy as np
 
 import cofal
 from benchmarks.data import embeddings
-from benchmarks.picks import DATA, HEADS, MODES, RADIUS, RESULTS, SAMPLES, Case, Order, curve
+from benchmarks.picks import DATA, MODES, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
 from cofal.files import write_json, write_text
@@ -120,7 +120,7 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> s
         f"`{options.command}`",
         "",
         f"{options.data}, {options.samples:,} points, {options.clients} {split} clients, seeds {options.seeds}, "
-        f"parameters {options.shared | options.param}. Test accuracy in percent: mean over the seeds of {HEADS} heads "
+        f"parameters {options.shared | options.param}. Test accuracy in percent: mean over the seeds of Phase III's head "
         f"trained on the pooled picked labels; area: mean height of the curve up to {FEW} labels; coverage: {covered}, "
         "mean over the budgets.",
     ]

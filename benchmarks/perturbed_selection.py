@@ -16,7 +16,7 @@ import numpy as np
 
 import cofal
 from benchmarks.data import embeddings
-from benchmarks.picks import DATA, HEADS, RADIUS, RESULTS, SAMPLES, Case, Order, curve
+from benchmarks.picks import DATA, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
 from cofal.evaluation.statistics import Estimate, estimate
@@ -103,7 +103,7 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, list[list[f
         "",
         f"{options.data}, {options.samples:,} points, {options.clients} IID clients, seeds {options.seeds}, budgets "
         f"{BUDGETS}: TypiClust a selection for each with the earlier picks labelled, the others the first picks of one "
-        f"selection; ProbCover's radius {delta}. Accuracy in percent: mean over the seeds of {HEADS} heads trained on "
+        f"selection; ProbCover's radius {delta}. Accuracy in percent: mean over the seeds of Phase III's head trained on "
         "the clean embeddings of the picks. Area: mean height of the curve.",
         "",
         "## Area under the curve; in brackets the share lost against no noise (mean over seeds, 95 % interval)",

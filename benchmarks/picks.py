@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import embeddings
+from cofal.config import TrainSettings
 from cofal.data.partition import partition
 from cofal.errors import UserError
-from cofal.learning.head import build_head, predict_proba, train_head
-from cofal.rng import generator, torch_generator
+from cofal.learning.federated_head import federated_head
+from cofal.learning.head import predict_proba
+from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Exchanged
 from cofal.selection.shares import divide
 
 RESULTS = Path(__file__).parent / "results"
 DATA = ("cifar10", "digits")
 SAMPLES = {"cifar10": 4000, "digits": 1297}  # of the pool, unless asked otherwise; the other 500 digits test
-HEADS = 3  # differently initialised classifiers whose accuracies are averaged
 RADIUS = {"cifar10": 0.85, "digits": 0.7}  # ProbCover's, as the first trials on these sets had it
 MODES = {
     "prefix": "one selection of the largest budget, of which the first picks are looked at",
@@ -44,26 +45,11 @@ class Case:
         self.classes, self.seed = int(y.max()) + 1, seed
 
     def accuracy(self, picks: Order) -> float:
-        """Percent of the test rows that a head on the pooled labels of `picks` gets right; mean of several heads."""
+        """Percent of the test rows that the head of Phase III, trained on the pooled labels of `picks`, gets right."""
         x = np.array([self.rows[client][position] for client, position in picks])
         y = np.array([self.labels[client][position] for client, position in picks]).astype(np.int64)
-        right = []
-        for head in range(HEADS):
-            stream = torch_generator(self.seed, "bench", "head", head)
-            model = build_head(x.shape[1], 256, self.classes, stream)
-            train_head(
-                model,
-                x,
-                y,
-                epochs=40,
-                batch_size=len(y),
-                lr=0.02,
-                weight_decay=0.0,
-                optimizer="adamw",
-                generator=stream,
-            )
-            right.append(100 * float((predict_proba(model, self.x_test).argmax(1) == self.y_test).mean()))
-        return float(np.mean(right))
+        head = federated_head([x], [y], self.classes, TrainSettings(), seed=self.seed)
+        return 100 * float((predict_proba(head, self.x_test).argmax(1) == self.y_test).mean())
 
     def coverage(self, picks: Order, delta: float | None) -> float:
         """Percent of all rows within `delta` of a pick; without it, the mean Gaussian kernel value to the nearest."""
