@@ -120,8 +120,8 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> s
         f"`{options.command}`",
         "",
         f"{options.data}, {options.samples:,} points, {options.clients} {split} clients, seeds {options.seeds}, "
-        f"parameters {options.shared | options.param}. Test accuracy in percent: mean over the seeds of Phase III's head "
-        f"trained on the pooled picked labels; area: mean height of the curve up to {FEW} labels; coverage: {covered}, "
+        f"parameters {options.shared | options.param}. Test accuracy in percent: mean over the seeds, of Phase III's "
+        f"head on the pooled picked labels; area: mean height of the curve up to {FEW} labels; coverage: {covered}, "
         "mean over the budgets.",
     ]
     for mode, one in found.items():

@@ -103,7 +103,7 @@ def markdown(options: argparse.Namespace, found: dict[str, dict[str, list[list[f
         "",
         f"{options.data}, {options.samples:,} points, {options.clients} IID clients, seeds {options.seeds}, budgets "
         f"{BUDGETS}: TypiClust a selection for each with the earlier picks labelled, the others the first picks of one "
-        f"selection; ProbCover's radius {delta}. Accuracy in percent: mean over the seeds of Phase III's head trained on "
+        f"selection; ProbCover's radius {delta}. Accuracy in percent: mean over the seeds, Phase III's head on "
         "the clean embeddings of the picks. Area: mean height of the curve.",
         "",
         "## Area under the curve; in brackets the share lost against no noise (mean over seeds, 95 % interval)",
