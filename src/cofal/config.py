@@ -121,7 +121,9 @@ class SelectionSettings(Section):
     mechanism: Literal["tangent", "vmf"] = Field(
         default="tangent", description="the paper's noise, or von Mises-Fisher noise, which has a privacy guarantee"
     )
-    correct_radius: bool = Field(default=True, description="widen ProbCover's radius for the noise on embeddings")
+    correct_radius: bool = Field(
+        default=True, description="fit ProbCover's radius and MaxHerding's lengthscale to the noise on embeddings"
+    )
     min_region: int = Field(
         default=5, ge=1, description="aggregate coordination: the fewest samples whose centroid or count leaves a site"
     )

@@ -9,6 +9,8 @@ import cofal
 from cofal.errors import UserError
 from cofal.privacy.perturbation import kept_cosine, noise_scale, noise_stream, perturb, privacy_loss
 from cofal.rng import generator
+from cofal.selection.maxherding import noised_lengthscale
+from cofal.selection.probcover import noised_radius
 
 
 def unit(n, d, seed=0):
@@ -133,3 +135,38 @@ def test_the_corrected_radius_covers_under_noise_what_the_given_one_covers_witho
     assert list(clean) == [40] * 6
     assert noised.sum() > 200
     assert left.sum() < 20
+
+
+def test_the_corrected_lengthscale_tells_noised_rows_apart_as_the_given_one_tells_clean_ones():
+    """Ratios of kernel values between three groups, means over many noised pairs."""
+    d, pairs, kept = 2048, 400, kept_cosine(0.6, 2048, "tangent")
+    near, far = np.zeros((2, d)), np.zeros((2, d))
+    near[:, 0], near[1, 1], far[:, 0], far[1, 1] = 1, 0.5, 1, 2.0
+    ratios = []
+    for scale, noise in ((1.0, 0.0), (noised_lengthscale(1.0, kept), 0.6), (1.0, 0.6)):
+        means = []
+        for place, rows in enumerate((near, far)):
+            rows = np.repeat(rows / np.linalg.norm(rows, axis=1, keepdims=True), pairs, axis=0)
+            moved = perturb(rows, noise, generator(place, "pairs"))
+            apart = ((moved[:pairs] - moved[pairs:]) ** 2).sum(1)
+            means.append(np.log(np.exp(-apart / scale**2).mean()))
+        ratios.append(means[0] - means[1])
+    clean, corrected, left = ratios
+    assert corrected == pytest.approx(clean, rel=0.03)
+    assert left < 0.75 * clean
+
+
+def test_maxherding_knows_of_the_noise_unless_told_otherwise():
+    rows = [unit(80, 64, seed) for seed in (1, 2)]
+    sent = [perturb(x, 0.6, generator(3, "perturb", k)) for k, x in enumerate(rows)]
+    given = {"method": "maxherding", "seed": 3}
+    kept = kept_cosine(0.6, 64, "tangent")
+    asked = {"epsilon": 0.6, "already_noised": True}
+    for options, plain in (
+        ({"lengthscale": 0.5}, {"lengthscale": 0.5 * kept}),
+        ({"lengthscale": 0.5, "correct_lengthscale": False}, {"lengthscale": 0.5}),
+        ({"lengthscale": 0.8, "kernel": "tophat"}, {"lengthscale": noised_radius(0.8, kept), "kernel": "tophat"}),
+        ({"lengthscale": 0.5, "kernel": "laplace"}, {"lengthscale": 0.5, "kernel": "laplace"}),
+    ):
+        knowing = cofal.select(sent, [5, 5], **given, **asked, **options)
+        assert knowing.gains == pytest.approx(cofal.select(sent, [5, 5], **given, **plain).gains)

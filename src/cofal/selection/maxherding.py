@@ -13,6 +13,7 @@ from cofal.selection.approx import cover
 from cofal.selection.coverage import MEMORY_LIMIT
 from cofal.selection.kernels import make_kernel
 from cofal.selection.pool import Budgets, Picked, Pool
+from cofal.selection.probcover import noised_radius
 
 
 def maxherding(
@@ -22,6 +23,8 @@ def maxherding(
     *,
     kernel: str | Callable[[torch.Tensor], torch.Tensor] = "gaussian",
     lengthscale: float = 1.0,
+    correct_lengthscale: bool = True,
+    kept_cosine: float = 1.0,
     memory_limit: int = MEMORY_LIMIT,
     approx: bool | int = False,
 ) -> Picked:
@@ -29,9 +32,25 @@ def maxherding(
 
     With s the lengthscale and r the distance of unit rows, the kernel is gaussian: exp(-r^2 / s^2), laplace:
     exp(-r / s), cauchy: 1 / (1 + r^2 / s^2), tophat: 1 for r <= s, else 0 (this is ProbCover), or a function of yours
-    that turns a tensor of squared distances into a tensor of values. `memory_limit` (bytes) never changes the picks;
-    `approx` picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
+    that turns a tensor of squared distances into a tensor of values. The lengthscale is meant for rows without noise:
+    where the pool's rows keep only the share `kept_cosine` of their cosine to the rows behind them, that of a gaussian
+    or tophat kernel is corrected, unless `correct_lengthscale` is False. `memory_limit` (bytes) never changes the
+    picks; `approx` picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
     """
     if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
         raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
+    if correct_lengthscale and kept_cosine != 1:
+        if kernel == "gaussian":
+            lengthscale = noised_lengthscale(lengthscale, kept_cosine)
+        elif kernel == "tophat":
+            lengthscale = noised_radius(lengthscale, kept_cosine)
     return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx)
+
+
+def noised_lengthscale(lengthscale: float, kept_cosine: float) -> float:
+    """The lengthscale at which a Gaussian kernel tells noised rows apart as it would tell the rows behind them.
+
+    Independent noises that each keep the share c of a row's cosine to itself keep c^2 of the cosine x between two rows.
+    The kernel is exp(2 x / s^2) up to a factor, and exp(2 c^2 x / (c s)^2) is the same.
+    """
+    return kept_cosine * lengthscale

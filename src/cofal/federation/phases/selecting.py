@@ -167,6 +167,8 @@ def choose_centrally(
     params = _params(config, choice.method)
     if choice.method == "probcover":
         params["correct_radius"] = config.selection.correct_radius
+    if choice.method == "maxherding":
+        params["correct_lengthscale"] = config.selection.correct_radius
     names = fleet.names
     picks = select(
         [shared.embeddings[name] for name in names],
