@@ -6,13 +6,20 @@ import numpy as np
 
 
 def choose(
-    gains: np.ndarray, overlaps: np.ndarray, levels: np.ndarray, clients: np.ndarray, left: np.ndarray, size: int
+    gains: np.ndarray,
+    overlaps: np.ndarray,
+    levels: np.ndarray,
+    clients: np.ndarray,
+    left: np.ndarray,
+    size: int,
+    least: float = 1.0,
 ) -> tuple[list[int], np.ndarray]:
     """Up to `size` balls in the order chosen, and what every ball is expected to gain (M,) after them.
 
     gains (M,), overlaps (M, M): uncovered samples in each ball, in each two. The next ball is the one of the lowest
     level, then of the greatest gain, that is proposed by a client with labels left in `left`. What it takes away from
     another is taken as independent of what others took: the gain shrinks by the share in which the two balls overlap.
+    Balls that are expected to gain less than `least` come after all others, whatever their level.
     """
     gains = gains.astype(np.float64)
     shares = np.divide(overlaps, gains, out=np.ones(overlaps.shape), where=gains > 0)  # [i, j]: of ball j that is in i
@@ -20,7 +27,7 @@ def choose(
     chosen: list[int] = []
     while len(chosen) < size:
         worth = np.where(room[clients] > 0, expected, 0.0)
-        possible = worth >= 1
+        possible = worth >= least if (worth >= least).any() else worth >= 1
         if not possible.any():
             break
         lowest = possible & (levels == levels[possible].min())

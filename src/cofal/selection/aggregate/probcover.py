@@ -170,7 +170,9 @@ def _one_by_one(state: _State, total: int) -> Generator[Question, Any, None]:
 def _in_batches(state: _State, ends: list[int]) -> Generator[Question, Any, None]:
     """For each batch two round trips: new proposals (and who is nearest to the last batch's centres), then counts.
 
-    A batch that finds too few regions is followed by one with a smaller radius, at which less is covered.
+    A level is left when no ball of it is expected to gain `min_region` samples at every other client: a client's later
+    proposals are of what is left of its own rows alone, and others may have covered it. A batch that finds too few
+    regions is followed by one with a smaller radius, at which less is covered.
     """
     offers = _Offers(state.consortium.dimensions)
     prefix, wanted, radii = np.empty(0, np.int32), np.empty((len(state.left), 0), np.int32), np.empty(0)
@@ -188,7 +190,7 @@ def _in_batches(state: _State, ends: list[int]) -> Generator[Question, Any, None
         best: list[int] = []
         if len(offers.centers):
             counts = yield state.question("count", summed=True, balls=offers.centers, sizes=offers.levels)
-            best, expected = offers.choose(counts, state.left, size)
+            best, expected = offers.choose(counts, state.left, size, state.min_region * len(state.left) / 2)
             state.accept(offers.centers[best], offers.levels[best])
             offers.keep_best(expected, KEPT * size)
         if len(best) < size:  # nearly all is covered: what is far from the picks at a closer look?
@@ -212,8 +214,9 @@ class _Offers:
     def keep(self, which: np.ndarray) -> None:
         self.centers, self.levels, self.clients = self.centers[which], self.levels[which], self.clients[which]
 
-    def choose(self, counts: Arrays, left: np.ndarray, size: int) -> tuple[list[int], np.ndarray]:
-        return choose(counts["gains"], _square(counts["overlaps"]), self.levels, self.clients, left, size)
+    def choose(self, counts: Arrays, left: np.ndarray, size: int, least: float = 1.0) -> tuple[list[int], np.ndarray]:
+        """`least`: expected gain below which a ball is no match for one of a higher level."""
+        return choose(counts["gains"], _square(counts["overlaps"]), self.levels, self.clients, left, size, least)
 
     def keep_best(self, expected: np.ndarray, count: int) -> None:
         """Keep those that are expected to gain the most, lower levels before higher ones."""
