@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from aggregate_choice import choose_with
 from cofal.errors import UserError
+from cofal.selection.aggregate import overlaps
 from cofal.selection.aggregate.cells import canonical
 from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.aggregate.probcover import PROBCOVER
@@ -266,3 +267,13 @@ def test_once_nearly_all_is_covered_the_picks_do_not_pile_up():
             known = [k.astype(np.int64) for k in known]
         most.append(np.bincount(np.concatenate([y[s][k] for s, k in zip(split, known)])).max())
     assert np.mean(most) <= 10.5
+
+
+def test_small_remains_of_a_level_come_after_the_next_level():
+    """Three disjoint balls: a large one and a small one at level 0, one at level 1."""
+    gains, levels = np.array([40, 6, 25]), np.array([0, 0, 1], np.uint8)
+    clients, left = np.zeros(3, np.int64), np.array([3])
+    plain, _ = overlaps.choose(gains, np.zeros((3, 3), np.int64), levels, clients, left, 3)
+    assert plain == [0, 1, 2]
+    later, _ = overlaps.choose(gains, np.zeros((3, 3), np.int64), levels, clients, left, 3, least=10)
+    assert later == [0, 2, 1], "and still taken where nothing else is left"
