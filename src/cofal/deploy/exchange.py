@@ -22,6 +22,8 @@ _ATTEMPTS = 5
 class Exchange:
     """Some questions and their answers; every call may be repeated after it failed."""
 
+    shortest = 0.1  # seconds between two looks: each costs the SuperLink some 20 ms
+
     def __init__(self, grid: Grid):
         self._grid = cast(Any, grid)  # flwr's HttpGrid; tests/deploy/test_flwr_private.py looks at what is used of it
         self._announced: dict[str, tuple[Any, Any]] = {}  # question -> its answer's envelope and the tree of its parts

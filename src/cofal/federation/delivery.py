@@ -19,7 +19,7 @@ from cofal.federation.grid import InProcessGrid
 
 T = TypeVar("T")
 
-_SHORTEST, _LONGEST = 0.1, 0.5  # seconds between two looks for answers: soon at first, then patiently
+_LONGEST = 0.5  # seconds between two looks for answers; the first come sooner
 _LARGE = 8 * 2**20  # bytes of an answer whose memory is wanted back at once
 _AWAY = 120.0  # seconds that Flower's server may be away
 _ROLL_CALL = 2.0  # seconds between two looks at who is connected
@@ -33,7 +33,7 @@ def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Ite
     reference to an answer that is done with, or two are in memory at once.
     """
     post = _Post(grid, questions)
-    deadline, pause = time.monotonic() + timeout, _SHORTEST
+    deadline, pause = time.monotonic() + timeout, post.shortest
     called = time.monotonic()
     while post.open:
         came = False
@@ -53,7 +53,7 @@ def deliver(grid: Grid, questions: Mapping[str, Message], timeout: float) -> Ite
         if time.monotonic() - called > _ROLL_CALL:
             post.send_again()
             called = time.monotonic()
-        pause = _SHORTEST if came else min(1.5 * pause, _LONGEST)
+        pause = post.shortest if came else min(1.5 * pause, _LONGEST)
         time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
 
 
@@ -71,6 +71,7 @@ class _Post:
         self.lost: dict[str, str] = {}  # site -> why its question must be sent again
         self.connected: dict[str, str] = {}  # site -> when the client that was asked had connected
         self._carrier = _carrier(grid)
+        self.shortest: float = self._carrier.shortest
         self._send(self.questions)
 
     @property
@@ -153,6 +154,8 @@ class _Post:
 
 class _Direct:
     """How questions and answers travel in one process; `cofal.deploy.exchange` does the same between processes."""
+
+    shortest = 0.01  # seconds between two looks
 
     def __init__(self, grid: InProcessGrid):
         self._grid = grid
