@@ -138,7 +138,7 @@ def test_the_corrected_radius_covers_under_noise_what_the_given_one_covers_witho
 
 
 def test_the_corrected_lengthscale_tells_noised_rows_apart_as_the_given_one_tells_clean_ones():
-    """Ratios of kernel values between three groups, means over many noised pairs."""
+    """How far apart the kernel holds a near and a far pair of rows, in the mean over many noised copies."""
     d, pairs, kept = 2048, 400, kept_cosine(0.6, 2048, "tangent")
     near, far = np.zeros((2, d)), np.zeros((2, d))
     near[:, 0], near[1, 1], far[:, 0], far[1, 1] = 1, 0.5, 1, 2.0

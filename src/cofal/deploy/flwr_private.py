@@ -1,4 +1,4 @@
-"""Everything the deployment takes from flwr's private modules, in one place; the other modules import it from here.
+"""All that the deployment takes from flwr's private modules, but for superlink.py, a program of its own.
 
 It holds for the version of flwr that pyproject.toml names; tests/deploy/test_flwr_private.py tells what moved.
 """

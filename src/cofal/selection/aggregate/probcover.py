@@ -170,7 +170,7 @@ def _one_by_one(state: _State, total: int) -> Generator[Question, Any, None]:
 def _in_batches(state: _State, ends: list[int]) -> Generator[Question, Any, None]:
     """For each batch two round trips: new proposals (and who is nearest to the last batch's centres), then counts.
 
-    A level is left when no ball of it is expected to gain `min_region` samples at every other client: a client's later
+    A level is left when no ball of it is expected to gain `min_region` samples for every two clients: a client's later
     proposals are of what is left of its own rows alone, and others may have covered it. A batch that finds too few
     regions is followed by one with a smaller radius, at which less is covered.
     """
