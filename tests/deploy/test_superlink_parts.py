@@ -76,14 +76,17 @@ def test_layers_that_are_passed_by_would_have_done_nothing():
     for kind, path in superlink.CONCERNS.items():
         source = inspect.getsource(kind.dispatch)
         assert ("_is_control_" in source) if path == "/v1/control/" else (f'startswith("{path}")' in source), kind
-    for kind, switch in superlink.SWITCHES.items():
-        source = inspect.getsource(kind.dispatch) + inspect.getsource(superlink_main.create_app)
-        assert f'os.getenv("{switch}") ' in source, kind
+    assert 'os.getenv("FLWR_TRACING_ENABLED") != "1"' in inspect.getsource(superlink.RuntimeTracingMiddleware.dispatch)
+    assert "if plugin is None" in inspect.getsource(superlink.FleetEventLogMiddleware.dispatch)
+    assert 'getattr(args, "enable_event_log", False)' in inspect.getsource(inspect.getmodule(superlink.flower_superlink))
 
 
 @pytest.mark.parametrize("switch", superlink.SWITCHES.values())
 def test_what_flower_is_told_to_do_is_done(monkeypatch, switch):
-    monkeypatch.setenv(switch, "1")
+    if switch.startswith("--"):
+        monkeypatch.setattr("sys.argv", ["superlink", switch])
+    else:
+        monkeypatch.setenv(switch, "1")
     made = superlink.lean(superlink_main._get_middleware())
     wanted = next(kind for kind, name in superlink.SWITCHES.items() if name == switch)
     assert wanted in [each.cls for each in made]

@@ -8,6 +8,7 @@ is deleted. This is the one other module that looks inside flwr; tests/deploy/te
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from flwr.supercore import sql_mixin
@@ -72,9 +73,9 @@ CONCERNS = {
     ControlEventLogMiddleware: "/v1/control/",
     NodeAuthMiddleware: "/v1/fleet/",
 }
-SWITCHES = {  # environment variables of Flower's without which the layer hands everything on
+SWITCHES = {  # a variable of the environment, an argument: without it the layer hands everything on
     RuntimeTracingMiddleware: "FLWR_TRACING_ENABLED",
-    FleetEventLogMiddleware: "FLWR_ENABLE_EVENT_LOG",
+    FleetEventLogMiddleware: "--enable-event-log",
 }
 
 
@@ -85,7 +86,7 @@ def lean(layers: list[Middleware]) -> list[Middleware]:
         kind: Any = layer.cls
         if kind in CONCERNS:
             found.append(Middleware(OnlyFor, CONCERNS[kind], layer))
-        elif kind not in SWITCHES or os.getenv(SWITCHES[kind]):
+        elif kind not in SWITCHES or os.getenv(SWITCHES[kind]) or SWITCHES[kind] in sys.argv:
             found.append(layer)
     return found
 
