@@ -78,7 +78,8 @@ def test_layers_that_are_passed_by_would_have_done_nothing():
         assert ("_is_control_" in source) if path == "/v1/control/" else (f'startswith("{path}")' in source), kind
     assert 'os.getenv("FLWR_TRACING_ENABLED") != "1"' in inspect.getsource(superlink.RuntimeTracingMiddleware.dispatch)
     assert "if plugin is None" in inspect.getsource(superlink.FleetEventLogMiddleware.dispatch)
-    assert 'getattr(args, "enable_event_log", False)' in inspect.getsource(inspect.getmodule(superlink.flower_superlink))
+    program = inspect.getmodule(superlink.flower_superlink)
+    assert 'getattr(args, "enable_event_log", False)' in inspect.getsource(program)
 
 
 @pytest.mark.parametrize("switch", superlink.SWITCHES.values())
