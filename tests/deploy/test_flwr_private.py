@@ -65,7 +65,14 @@ def test_the_grid_of_a_serverapp_has_what_an_exchange_uses_of_it():
     ):
         missing = {name for name in names if not hasattr(kind, name)}
         assert not missing, f"flwr's {kind.__name__} has no {missing} any more; see cofal/deploy/exchange.py"
-    assert "self.node = " in inspect.getsource(HttpGrid.__init__)
+    for kind, names in (
+        (HttpGrid, {"node", "_addr", "_cert"}),
+        (RuntimeHttpClient.__mro__[1], {"_client"}),
+        (httpx.Client, {"_transport"}),
+    ):
+        source = inspect.getsource(kind.__init__)
+        missing = {name for name in names if f"self.{name} = " not in source and f"self.{name}: " not in source}
+        assert not missing, f"{kind.__name__} sets no {missing} any more; see cofal/deploy/exchange.py"
 
 
 def test_the_superlink_takes_the_rest_of_an_answer_without_its_session():

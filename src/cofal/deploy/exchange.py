@@ -7,6 +7,7 @@ the way, and reads nobody else's meanwhile. Here an answer is there or not yet t
 
 from __future__ import annotations
 
+import ssl
 from contextlib import suppress
 from typing import Any, cast
 
@@ -14,9 +15,11 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from cofal.deploy import flwr_private as fl
+from cofal.deploy.transport import PlainTransport
 from cofal.federation.messages import UNAVAILABLE
 
 _ATTEMPTS = 5
+_ANSWER = 64 << 20  # bytes of one response; parts are at most 24 MB
 
 
 class Exchange:
@@ -27,6 +30,7 @@ class Exchange:
     def __init__(self, grid: Grid):
         self._grid = cast(Any, grid)  # flwr's HttpGrid; tests/deploy/test_flwr_private.py looks at what is used of it
         self._announced: dict[str, tuple[Any, Any]] = {}  # question -> its answer's envelope and the tree of its parts
+        _read_plainly(self._grid)
 
     def push(self, questions: list[Message]) -> list[str]:
         """Send questions; their message ids, '' for one that was not taken."""
@@ -73,3 +77,14 @@ class Exchange:
         message = cast(Message, fl.inflate_object_from_contents(number, contents))
         message.metadata.__dict__["_message_id"] = number
         return [message]
+
+
+def _read_plainly(grid: Any) -> None:
+    """Let the grid's requests, still signed and repeated by Flower, travel over connections that read large bodies."""
+    requests = grid._runtime_client._client
+    if grid._cert is None or isinstance(requests._transport, PlainTransport):
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=grid._cert.decode("ascii"))
+    requests._transport.close()
+    requests._transport = PlainTransport(grid._addr, context, most=_ANSWER)

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from cofal.deploy import flwr_private as fl
 from cofal.deploy.parcel import Parcel
+from cofal.deploy.transport import PlainTransport
 from cofal.errors import CofalError, UserError
 
 PUBLIC_KEY, SIGNATURE, TIMESTAMP = fl.FLEET_HTTP_PUBLIC_KEY_HEADER, fl.FLEET_HTTP_SIGNATURE_HEADER, fl.TIMESTAMP_HEADER
@@ -87,7 +88,11 @@ class FleetConnection:
         self._public = key_bytes(key.public_key())
         self._versions = dict(fl.RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
         self._http = httpx.Client(
-            base_url=f"https://{address}", verify=context, timeout=30.0, trust_env=False, follow_redirects=False
+            base_url=f"https://{address}",
+            transport=PlainTransport(address, context, most=_ANSWER),
+            timeout=30.0,
+            trust_env=False,
+            follow_redirects=False,
         )
         self._late = datetime.timedelta()  # how far this machine's clock is behind the server's, if that matters
         self.node = 0
@@ -217,7 +222,7 @@ class FleetConnection:
             with self._http.stream(
                 "POST", f"/v1/fleet/{path}", content=body, headers=headers, timeout=timeout
             ) as response:
-                content = _bounded(response)
+                content = _plain(response)
         except httpx.HTTPError as error:
             raise Unreachable(_explain(self._address, error)) from None
         status = response.status_code
@@ -259,17 +264,11 @@ def speaks_for_itself(body: bytes) -> bool:
     return all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
 
 
-def _bounded(response: httpx.Response) -> bytes:
-    """The body of a response, read up to a bound; an encoded one is refused, since it can grow without bound."""
+def _plain(response: httpx.Response) -> bytes:
+    """The body of a response; an encoded one is refused, since it can grow without bound."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise CofalError("the server sent a compressed answer, which was not asked for")
-    parts, size = [], 0
-    for part in response.iter_raw():
-        size += len(part)
-        if size > _ANSWER:
-            raise CofalError(f"the server sent more than {_ANSWER >> 20} MB in one answer")
-        parts.append(part)
-    return b"".join(parts)
+    return b"".join(response.iter_raw())
 
 
 def _ids(tree: fl.ObjectTree) -> Iterator[str]:
