@@ -1,7 +1,8 @@
 """A site's process that answers each round of training with another kind of rubbish, those of `KINDS` in their order,
-for one started with this folder on PYTHONPATH."""
+for one started with this folder on PYTHONPATH; or always with the kind that COFAL_TEST_RUBBISH names."""
 
 import dataclasses
+import os
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
@@ -30,6 +31,9 @@ def _spoilt(content, kind):
         case "a hundred times the norm":
             arrays = {each: m.read_array(array) for each, array in record.items()}
             record = {each: Array(np.asarray(100 * array, dtype=array.dtype)) for each, array in arrays.items()}
+        case "poison":  # nothing that a check could find
+            arrays = {each: m.read_array(array) for each, array in record.items()}
+            record = {each: Array(np.asarray(array + 0.1, dtype=array.dtype)) for each, array in arrays.items()}
         case "truncated":
             record[name] = Array(right.dtype, right.shape, right.stype, right.data[: len(right.data) // 2])
     content[m.ARRAYS] = ArrayRecord(record)
@@ -42,7 +46,7 @@ def _reply(connection, folder, answer, delivery):
         reply, _kind = answer(message, context), ""
         if message.metadata.message_type != m.TRAIN:
             return reply
-        _kind = KINDS[m.config_of(message.content)["server-round"] - 1]
+        _kind = os.getenv("COFAL_TEST_RUBBISH") or KINDS[m.config_of(message.content)["server-round"] - 1]
         resident.log.warning("sending rubbish: %s", _kind)
         return Message(_spoilt(reply.content, _kind), reply_to=message)
 
