@@ -22,12 +22,21 @@ SMALL = ["pretrain.rounds=2", "pretrain.local_epochs=1", "train.rounds=3", "engi
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; held open together, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports that nobody listens on; held open together, so that they differ.
+
+    Test processes side by side take theirs from different ports, since a port is free again until its server is up.
+    """
+    workers = int(os.getenv("PYTEST_XDIST_WORKER_COUNT", "1"))
+    mine = int(os.getenv("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    sockets, ports = [], []
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(ports) < count:
+            sockets.append(socket.socket())
+            sockets[-1].bind(("127.0.0.1", 0))
+            port = sockets[-1].getsockname()[1]
+            if port // 2 % workers == mine:  # Linux gives even ones, or odd ones, while there are any
+                ports.append(port)
+        return ports
     finally:
         for each in sockets:
             each.close()
