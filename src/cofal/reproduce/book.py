@@ -51,7 +51,10 @@ class Book:
         return [coordination_gap(first.budgets, a, b) for a, b in zip(first.accuracy, second.accuracy)]
 
     def title(self, set_name: str) -> str:
-        return self.scale.sets[set_name].title
+        """What the set is called, and how many of its rows are looked at if not all."""
+        plan = self.scale.sets[set_name]
+        rows = next((each.cell.rows for each in self.records if each.cell.set == set_name), None) or plan.limit
+        return f"{plan.title}, {rows:,} rows" if rows else plan.title
 
     def paper_set(self, set_name: str) -> str:
         return self.scale.sets[set_name].paper

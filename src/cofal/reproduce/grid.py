@@ -11,10 +11,11 @@ from pydantic import Field, ValidationError
 
 from cofal.config import Section
 from cofal.errors import UserError
-from cofal.reproduce.cells import Cell
+from cofal.reproduce.cells import REDUNDANCY, Cell
 from cofal.reproduce.scales import Scale, Split
 
 View = Literal["budgets", "gaps", "alpha", "noise", "aggregate", "high-budget", "theory", "auto"]
+DRAWS = 50  # of random picks, where their redundancy is measured: one draw says little about its mean
 _TWO_SIDED = (
     "{method}-central",
     "{method}-per-client",
@@ -55,7 +56,7 @@ class Grid(Section):
                             Cell(
                                 set_name, split.split, split.alpha, clients, system, seed, tuple(budgets),
                                 encoder="iid" if other_encoder and split.split != "iid" else "",
-                                params={"probcover": {"delta": plan.delta}} if "probcover" in system else {},
+                                params=_params(system, plan.delta),
                                 code=code, rows=self.rows.get(scale_name), pooled=self.pooled,
                             )
                             for seed in self.seeds.get(scale_name, scale.seeds)
@@ -70,6 +71,13 @@ class Grid(Section):
         for name, code in extra.items():
             found += [(system.replace("{method}", name), code) for system in per_method if system in _TWO_SIDED]
         return found
+
+
+def _params(system: str, delta: float | str) -> dict[str, Any]:
+    """What the selector of a system is told."""
+    if "probcover" in system:
+        return {"probcover": {"delta": delta}}
+    return {"random": {"draws": DRAWS}} if system == f"{REDUNDANCY}random" else {}
 
 
 class Experiment(Section):

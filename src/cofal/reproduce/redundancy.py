@@ -28,14 +28,25 @@ def redundancy(
 ) -> dict[str, Any]:
     """Redundancy of the clients' own picks, beside what their cell histograms foretell under two ways of picking."""
     method = cell.system.removeprefix(REDUNDANCY)
-    picks = select(federation.embeddings, budgets, method, "per-client", seed=cell.seed, **cell.params.get(method, {}))
-    seen = measure(picks.order, cells_of, federation.labels, federation.classes)
+    params = dict(cell.params.get(method, {}))
+    seeds = [cell.seed]
+    if draws := params.pop("draws", 0):
+        seeds = generator(cell.seed, "theory", cell.title, "picks").integers(2**31, size=(int(draws),)).tolist()
+    seen = [
+        measure(
+            select(federation.embeddings, budgets, method, "per-client", seed=seed, **params).order,
+            cells_of,
+            federation.labels,
+            federation.classes,
+        )
+        for seed in seeds
+    ]
     counts = histograms(cells_of, cells)
     found: dict[str, Any] = {
         "cells": cells,
-        "redundancy": seen.redundancy,
-        "coverage": seen.coverage,
-        "local_coverage": seen.local_coverage,
+        "redundancy": float(np.mean([each.redundancy for each in seen])),
+        "coverage": float(np.mean([each.coverage for each in seen])),
+        "local_coverage": float(np.mean([each.local_coverage for each in seen])),
         "best_coverage": best_coverage(counts, budgets),
     }
     for way in ("random", "efficient"):

@@ -30,14 +30,14 @@ def view(book: Book) -> View:
     sizes = sorted({place.clients for place in grid})
     by_key = {(place.set, place.method, place.clients, place.split): place for place in grid}
     tables = [_means(book, grid)]
-    height = 0.9 + 0.55 * len(sizes)
+    height = 1.1 + 0.55 * len(sizes)
     with panels(len(book.methods), len(book.sets), width=4.6, height=height) as (figure, axes):
         for row, name in enumerate(book.sets):
             for column, method in enumerate(book.methods):
                 here = axes[row * len(book.methods) + column]
                 lines = [[by_key.get((name, method, clients, split)) for split in book.splits] for clients in sizes]
                 _heat(here, lines, [split_title(split).replace("α = ", "") for split in book.splits], sizes)
-                here.set_title(f"{method_title(method)} · {book.title(name)}", fontsize=10)
+                here.set_title(f"{method_title(method)}\n{book.title(name)}", fontsize=9)
             tables.append(_table(book, name, by_key, sizes))
         headline(figure, "Auto less the better of central and per-client (% of area)")
     return View(tables, _COLUMNS, [_row(place) for place in grid], figure, _READING)

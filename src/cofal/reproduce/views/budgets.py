@@ -42,7 +42,7 @@ def _table(book: Book, set_name: str, split: str, rows: list[list[Value]]) -> Ta
         text for budget in budgets for text in ([f"{budget} labels", "paper"] if with_paper else [f"{budget} labels"])
     ]
     clients = book.of(set_name, split, next(iter(curves)))[0].cell.clients
-    table = Table(["system", *heads], title=f"{plan.title}, {clients} clients, {split_title(split)}")
+    table = Table(["system", *heads], title=f"{book.title(set_name)}, {clients} clients, {split_title(split)}")
     for method in book.methods:
         block = [system for system in curves if method_of(system) == method]
         winners = [best([curves[system].at(step) for system in block]) for step in range(len(budgets))]
