@@ -96,9 +96,11 @@ def _bars(axes: Axes, book: Book, split: str, pairs: dict[str, Pair]) -> None:
             _value(axes, x, gap)
             paper = _paper(book, set_name, split, pair)
             if paper is not None:
+                beside = x + 0.36 * width  # the bar's number stands above its middle
                 axes.plot(
-                    x, paper, marker="D", color="white", markeredgecolor=INK, markersize=6.5, linestyle="none", zorder=4
-                )
+                    beside, paper, marker="D", color="white", markeredgecolor=INK, markersize=6.5, linestyle="none",
+                    zorder=4,
+                )  # fmt: skip
     axes.set_xticks(np.arange(len(book.sets)), [book.title(name) for name in book.sets])
     axes.set_xlim(-0.6, len(book.sets) - 0.4)
     axes.grid(axis="x", visible=False)
