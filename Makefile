@@ -45,7 +45,7 @@ test-deploy: $(STAMP)
 
 # 30 faults in a row, one in the middle of each phase; make test-deploy does 5.
 soak: $(STAMP)
-	COFAL_SOAK_FAULTS=30 $(BIN)/python -m pytest tests/deploy/test_faults.py -k many_faults
+	COFAL_SOAK_FAULTS=30 $(BIN)/python -m pytest tests/deploy/test_kills.py -k many_faults
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run

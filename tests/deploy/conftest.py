@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from faulty_federation import Faulty, undisturbed
 from running_federation import Federation
 
 
@@ -32,3 +33,16 @@ def make_federation(tmp_path):
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def hurt(make_federation, tmp_path):
+    """A started federation of three sites, and the outcome of the same phases in peace."""
+
+    def make(*overrides, plan, **options):
+        made = make_federation(overrides=list(overrides), **options)
+        expected = undisturbed(made, plan, tmp_path / "peace") if plan else None
+        made.start()
+        return Faulty(made), expected
+
+    return make
