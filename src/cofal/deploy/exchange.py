@@ -19,7 +19,6 @@ from cofal.deploy.transport import PlainTransport
 from cofal.federation.messages import UNAVAILABLE
 
 _ATTEMPTS = 5
-_ANSWER = 64 << 20  # bytes of one response; parts are at most 24 MB
 
 
 class Exchange:
@@ -87,4 +86,4 @@ def _read_plainly(grid: Any) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=grid._cert.decode("ascii"))
     requests._transport.close()
-    requests._transport = PlainTransport(grid._addr, context, most=_ANSWER)
+    requests._transport = PlainTransport(grid._addr, context)

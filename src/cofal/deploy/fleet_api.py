@@ -29,7 +29,6 @@ CLOCK_AHEAD, CLOCK_BEHIND = fl.SYSTEM_TIME_TOLERANCE, fl.TIMESTAMP_TOLERANCE + f
 HEARTBEAT = fl.HEARTBEAT_MIN_INTERVAL  # seconds; the server takes a site for lost after two of them
 key_bytes = fl.public_key_to_bytes
 
-_ANSWER = 64 << 20  # bytes of one response; records travel in objects of at most 20 MB
 _OBJECTS = 200_000  # objects of one message
 _ARRIVAL = 120.0  # seconds that a part of an announced message may be on its way
 
@@ -89,7 +88,7 @@ class FleetConnection:
         self._versions = dict(fl.RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
         self._http = httpx.Client(
             base_url=f"https://{address}",
-            transport=PlainTransport(address, context, most=_ANSWER),
+            transport=PlainTransport(address, context),
             timeout=30.0,
             trust_env=False,
             follow_redirects=False,

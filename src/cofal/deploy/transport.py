@@ -13,11 +13,13 @@ from collections import deque
 
 import httpx
 
+ANSWER = 64 << 20  # bytes of one response, if nothing else is said; parts of messages are at most 24 MB
+
 
 class PlainTransport(httpx.BaseTransport):
     """Connections to one server, kept and used again, each by one thread at a time; bodies are read whole."""
 
-    def __init__(self, address: str, context: ssl.SSLContext, *, most: int):
+    def __init__(self, address: str, context: ssl.SSLContext, *, most: int = ANSWER):
         """`address` HOST:PORT, `most` bytes of one response."""
         self._origin, self._context, self._most = httpx.URL(f"https://{address}"), context, most
         self._idle: deque[http.client.HTTPSConnection] = deque()
@@ -54,7 +56,7 @@ class PlainTransport(httpx.BaseTransport):
             connection.close()
         seconds = request.extensions["timeout"]["connect"]
         connection = http.client.HTTPSConnection(
-            self._origin.host, self._origin.port, timeout=seconds, context=self._context
+            self._origin.host, self._origin.port or 443, timeout=seconds, context=self._context
         )
         try:
             connection.connect()
