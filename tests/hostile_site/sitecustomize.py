@@ -29,15 +29,18 @@ def _spoilt(content, kind):
         case "NaN":
             record[name] = Array(np.full_like(array, np.nan))
         case "a hundred times the norm":
-            arrays = {each: m.read_array(array) for each, array in record.items()}
-            record = {each: Array(np.asarray(100 * array, dtype=array.dtype)) for each, array in arrays.items()}
+            record = _changed(record, lambda array: 100 * array)
         case "poison":  # nothing that a check could find
-            arrays = {each: m.read_array(array) for each, array in record.items()}
-            record = {each: Array(np.asarray(array + 0.1, dtype=array.dtype)) for each, array in arrays.items()}
+            record = _changed(record, lambda array: array + 0.1)
         case "truncated":
             record[name] = Array(right.dtype, right.shape, right.stype, right.data[: len(right.data) // 2])
     content[m.ARRAYS] = ArrayRecord(record)
     return bundle(content)
+
+
+def _changed(record, change):
+    arrays = {each: m.read_array(array) for each, array in record.items()}
+    return {each: Array(np.asarray(change(array), dtype=array.dtype)) for each, array in arrays.items()}
 
 
 def _reply(connection, folder, answer, delivery):
