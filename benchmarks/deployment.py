@@ -39,6 +39,7 @@ APP = HERE / "deployment_app"
 SITES = 3
 TARGETS = {"resident": 6.0, "stock": 15.0}  # seconds of overhead of a round with 45 MB
 SELECTION_TARGET = 60.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # a site, as the resident ones have it
 
 
 def main() -> None:
@@ -123,7 +124,7 @@ def supernode(made: Federation, name: str) -> subprocess.Popen[bytes]:
                 "--node-config", f'site="{site}"',
                 "--port", str(free_ports(1)[0]),
             ],
-            env={**flower.environment(made.folder), "FLWR_HOME": str(site)},
+            env={**flower.environment(made.folder), **ONE_THREAD, "FLWR_HOME": str(site)},
             stdout=log,
             stderr=log,
         )  # fmt: skip

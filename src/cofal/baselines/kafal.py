@@ -19,9 +19,10 @@ from torch import Tensor
 from cofal.baselines.playing import Fitted, Labelled, Order, Turn, fit_federated, play, random_start
 from cofal.baselines.system import Federation, Outcome
 from cofal.baselines.uncertainty import highest
-from cofal.learning.batches import batch_sizes, make_optimizer, shuffled_batches
+from cofal.learning.batches import batch_sizes, shuffled_batches
 from cofal.learning.federated_head import local_options
 from cofal.learning.head import Head
+from cofal.learning.optimizers import make_optimizer
 from cofal.rng import torch_generator
 
 # After one step from the weights received a client still is its teacher, and there is nothing to distil or to compare.
@@ -116,6 +117,6 @@ class _Client:
                 if distil:
                     student = torch.log_softmax(head(extra), dim=1)
                     loss = loss + (weight * (teacher.exp() * (teacher - student)).sum(dim=1)).mean()
-                stepper.zero_grad(set_to_none=True)
+                stepper.zero_grad()
                 loss.backward()
                 stepper.step()

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from flwr.app import RecordDict
 
+import cofal
 from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
-from cofal.federation.holding import answer_question, session
 from cofal.federation.site import Site, checked_digest
 from cofal.labeling.reasons import told_why
 from cofal.learning.batches import one_thread
@@ -29,8 +29,8 @@ from cofal.learning.views import make_augmentation, make_views
 from cofal.privacy.perturbation import check_mechanism, noise_scale
 from cofal.privacy.policy import Kind
 from cofal.privacy.releases import SEEDED, SYSTEM, Version
+from cofal.privacy.secure_sum import Session
 from cofal.rng import torch_generator
-from cofal.selection import select
 
 app = GatedApp()
 
@@ -117,7 +117,7 @@ def pick_alone(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Re
     pool = site.pool(_selection(config))
     config.count("asked")
     taken = site.pool_positions(pool, [*site.settings.known_labels, *_before(site, config)])
-    picks = select(
+    picks = cofal.select(
         [site.pool_embeddings(str(config["digest"]), pool)],
         [config.count("budget")],
         method=str(config["method"]),
@@ -154,32 +154,39 @@ def _aggregating(site: Site, config: Request) -> Egress:
 @app.answers(m.AGGREGATE, sends=_aggregating)
 def aggregate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """One question of an aggregate selection; asked within a session, the answer leaves under masks."""
+    from cofal.federation.holding import answer_question  # compiled selectors: other requests need not load them
+
     answer = answer_question(site, arrays, config)
     if "session" not in config:
         return m.pack(arrays=answer)
     shapes = {name: list(array.shape) for name, array in answer.items()}
-    masked = session(site, config).masked(int(config.number("round")), answer)
+    masked = _session(site, config).masked(int(config.number("round")), answer)
     return m.pack(arrays={"masked": masked}, config={"shapes": m.to_json(shapes)})
+
+
+def _session(site: Site, config: Request) -> Session:
+    """This site's side of the session of secure sums that the request names."""
+    return Session.start(site.folder, str(config["session"]), site.name)
 
 
 @app.answers(m.SUM_KEYS, sends=Kind.SECURE_SUM)
 def sum_keys(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Join a session of secure sums."""
-    return m.pack(config={"key": session(site, config).keys()})
+    return m.pack(config={"key": _session(site, config).keys()})
 
 
 @app.answers(m.SUM_SHARES, sends=Kind.SECURE_SUM)
 def sum_shares(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Accept who takes part; what the others need to remove this site's masks, sealed for each of them."""
     keys = dict(zip(config["names"], config["keys"], strict=False))
-    shares = session(site, config).shares(keys, int(config.number("rounds")))
+    shares = _session(site, config).shares(keys, int(config.number("rounds")))
     return m.pack(config={"names": list(shares), "shares": list(shares.values())})
 
 
 @app.answers(m.SUM_UNMASK, sends=Kind.SECURE_SUM)
 def sum_unmask(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Open the sum over the survivors, and nothing else."""
-    own = session(site, config)
+    own = _session(site, config)
     if config["senders"]:
         own.receive(dict(zip(config["senders"], config["shares"], strict=False)))
     return m.pack(config={"opened": own.unmask(int(config.number("round")), list(config["survivors"]))})
@@ -188,7 +195,7 @@ def sum_unmask(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Re
 @app.answers(m.SUM_CLOSE, sends=Kind.NOTHING)
 def sum_close(site: Site, arrays: dict[str, np.ndarray], config: Request) -> RecordDict:
     """Forget the session's secrets."""
-    session(site, config).close()
+    _session(site, config).close()
     return m.pack(config={})
 
 

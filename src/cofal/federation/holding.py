@@ -17,7 +17,7 @@ from cofal.labeling.reasons import told_why
 from cofal.privacy.accountant import site_account
 from cofal.privacy.counting_noise import noisy
 from cofal.privacy.private_files import settle
-from cofal.privacy.secure_sum import Session, masks
+from cofal.privacy.secure_sum import masks
 from cofal.selection.aggregate.exchange import Arrays, Holder
 from cofal.selection.auto_aggregate import ALONE, halves
 from cofal.selection.pool import Pool
@@ -53,11 +53,6 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
         how = {"method": method.removeprefix(ALONE), "coordination": "auto" if "decision" in config else "aggregate"}
         site.ask(track, [*before, *picks], told_why(config, **how))
     return _noised(site, answer, arrays, config, pool)
-
-
-def session(site: Site, config: Mapping[str, Any]) -> Session:
-    """This site's side of the session of secure sums that the request names."""
-    return Session.start(site.folder, str(config["session"]), site.name)
 
 
 def _noised(

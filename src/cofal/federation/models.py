@@ -52,8 +52,8 @@ def _sizes(description: Description, *names: str) -> list[int]:
     return [int(str(size)) for size in found]
 
 
-def build(description: Description, generator: torch.Generator) -> Any:
-    """A fresh module of the described kind, its weights drawn from `generator`."""
+def build(description: Description, generator: torch.Generator | None) -> Any:
+    """A fresh module of the described kind, its weights drawn from `generator`, or unset, to be loaded."""
     kind = description.get("kind")
     if kind == "simclr":
         return build_simclr(_arch(description), _sizes(description, "channels")[0], generator)
@@ -94,4 +94,4 @@ def frozen_digest(spec: str) -> str:
 
 @lru_cache(maxsize=4)
 def _skeleton(description: str) -> Any:
-    return build(json.loads(description), torch.Generator())
+    return build(json.loads(description), None)

@@ -1,4 +1,4 @@
-"""What every local training loop shares: samples into batches, optimisers by name, the proximal pull, the schedule."""
+"""What every local training loop shares: samples into batches, the proximal pull, the schedule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from cofal.errors import UserError
-
-OPTIMIZERS = ("sgd", "adamw")
 
 
 def batch_sizes(n: int, batch_size: int, smallest: int = 1) -> list[int]:
@@ -40,22 +38,6 @@ def shuffled_batches(n: int, batch_size: int, smallest: int, generator: torch.Ge
 def images_to_tensor(images: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
     """uint8 (b, h, w, c) to uint8 (b, c, h, w) on the device; copies, so that a read-only memmap will do."""
     return torch.from_numpy(np.array(images, dtype=np.uint8)).permute(0, 3, 1, 2).to(device)
-
-
-def make_optimizer(
-    name: str, parameters: Iterable[nn.Parameter], *, lr: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    """A fresh optimiser; biases and BatchNorm's parameters (one-dimensional) are not decayed."""
-    parameters = list(parameters)
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    if name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, foreach=True)
-    if name == "adamw":
-        return torch.optim.AdamW(groups, lr=lr, fused=True)
-    raise UserError(f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}")
 
 
 class Proximal:

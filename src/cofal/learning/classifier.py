@@ -9,15 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cofal.learning.batches import Proximal, check_finite, images_to_tensor, make_optimizer, shuffled_batches
+from cofal.learning.batches import Proximal, check_finite, images_to_tensor, shuffled_batches
 from cofal.learning.encoders import ResNet, build_encoder, initialise
+from cofal.learning.optimizers import make_optimizer
 from cofal.learning.views import Augment
 
 
 class Classifier(nn.Module):
     """Images (b, c, h, w), uint8 or float in [0, 1], to logits (b, classes)."""
 
-    def __init__(self, encoder: ResNet, classes: int, *, generator: torch.Generator) -> None:
+    def __init__(self, encoder: ResNet, classes: int, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.encoder = encoder
         self.classes = classes
@@ -30,8 +31,8 @@ class Classifier(nn.Module):
         return self.output(self.encoder(images))
 
 
-def build_classifier(name: str, channels: int, classes: int, generator: torch.Generator) -> Classifier:
-    """A classifier around the encoder called `name`, every weight drawn from `generator`."""
+def build_classifier(name: str, channels: int, classes: int, generator: torch.Generator | None) -> Classifier:
+    """A classifier around the encoder called `name`; for its weights see `initialise`."""
     return Classifier(build_encoder(name, channels, generator), classes, generator=generator)
 
 
@@ -73,7 +74,7 @@ def train_classifier(
         for chosen in epoch:
             pixels = augment(images_to_tensor(images[chosen], device), generator)
             loss = F.cross_entropy(model(pixels), labels[torch.from_numpy(chosen)])
-            stepper.zero_grad(set_to_none=True)
+            stepper.zero_grad()
             loss.backward()
             proximal.add_to_gradients()
             stepper.step()

@@ -96,12 +96,18 @@ ENCODERS: dict[str, Callable[[int], ResNet]] = {
 }
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Fill every parameter and buffer of a module built on the meta device, drawing from `generator` alone."""
-    module.to_empty(device="cpu")
+def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
+    """Fill every parameter and buffer of a module built on the meta device, drawing from `generator` alone.
+
+    Without a generator they are left as memory happens to be, for weights that are loaded next.
+    """
     for part in module.modules():
+        _allocate(part)
         if isinstance(part, nn.Conv2d):
             part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
+        if generator is None:
+            continue
+        if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu", generator=generator)
         elif isinstance(part, nn.Linear):
             bound = part.in_features**-0.5
@@ -112,8 +118,16 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             part.reset_parameters()  # ones and zeros: draws nothing
 
 
-def build_encoder(name: str, channels: int, generator: torch.Generator) -> ResNet:
-    """The encoder called `name` for images of `channels` channels, its weights drawn from `generator`."""
+def _allocate(part: nn.Module) -> None:
+    """Memory for a module's own tensors; PyTorch's `to_empty` does the same, but loads sympy for it: half a second."""
+    for name, parameter in part.named_parameters(recurse=False):
+        setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
+    for name, buffer in part.named_buffers(recurse=False):
+        setattr(part, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+
+
+def build_encoder(name: str, channels: int, generator: torch.Generator | None) -> ResNet:
+    """The encoder called `name` for images of `channels` channels; for its weights see `initialise`."""
     if name not in ENCODERS:
         raise UserError(f"unknown encoder {name!r}; choose one of {', '.join(ENCODERS)}")
     if channels not in (1, 3):

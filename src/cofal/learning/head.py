@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from cofal.errors import UserError
-from cofal.learning.batches import OPTIMIZERS, batch_sizes, check_finite
+from cofal.learning.batches import batch_sizes, check_finite
 from cofal.learning.encoders import initialise
+from cofal.learning.optimizers import OPTIMIZERS
 
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8  # AdamW's usual constants
 
@@ -32,8 +33,8 @@ class Head(nn.Module):
         return self.outer(torch.relu(self.inner(x)))
 
 
-def build_head(d: int, hidden: int, classes: int, generator: torch.Generator) -> Head:
-    """A head whose weights are drawn from `generator`."""
+def build_head(d: int, hidden: int, classes: int, generator: torch.Generator | None) -> Head:
+    """A head; for its weights see `initialise`."""
     with torch.device("meta"):
         head = Head(d, hidden, classes)
     initialise(head, generator)

@@ -9,15 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cofal.learning.batches import (
-    Proximal,
-    check_finite,
-    cosine_lr,
-    images_to_tensor,
-    make_optimizer,
-    shuffled_batches,
-)
+from cofal.learning.batches import Proximal, check_finite, cosine_lr, images_to_tensor, shuffled_batches
 from cofal.learning.encoders import ResNet, build_encoder, initialise
+from cofal.learning.optimizers import make_optimizer
 from cofal.learning.views import Views
 
 __all__ = ["SimCLR", "build_simclr", "cosine_lr", "nt_xent", "train_simclr"]
@@ -26,7 +20,7 @@ __all__ = ["SimCLR", "build_simclr", "cosine_lr", "nt_xent", "train_simclr"]
 class SimCLR(nn.Module):
     """An encoder and the two-layer projection whose output the loss compares; only the encoder is kept afterwards."""
 
-    def __init__(self, encoder: ResNet, projection_dim: int = 128, *, generator: torch.Generator) -> None:
+    def __init__(self, encoder: ResNet, projection_dim: int = 128, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.encoder = encoder
         width = encoder.feature_dim
@@ -45,8 +39,8 @@ class SimCLR(nn.Module):
         return self.projection(self.encoder(images))
 
 
-def build_simclr(name: str, channels: int, generator: torch.Generator, projection_dim: int = 128) -> SimCLR:
-    """A SimCLR model around the encoder called `name`, every weight drawn from `generator`."""
+def build_simclr(name: str, channels: int, generator: torch.Generator | None, projection_dim: int = 128) -> SimCLR:
+    """A SimCLR model around the encoder called `name`; for its weights see `initialise`."""
     return SimCLR(build_encoder(name, channels, generator), projection_dim, generator=generator)
 
 
@@ -104,7 +98,7 @@ def train_simclr(
             first, second = views(images_to_tensor(images[chosen], device), generator)
             z1, z2 = model(torch.cat([first, second])).chunk(2)
             loss = nt_xent(z1, z2, temperature)
-            stepper.zero_grad(set_to_none=True)
+            stepper.zero_grad()
             loss.backward()
             proximal.add_to_gradients()
             stepper.step()

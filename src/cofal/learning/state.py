@@ -121,7 +121,7 @@ def load_encoder(path: Path | str) -> ResNet:
     arrays, metadata = load_arrays(path)
     if metadata.get("kind") != "encoder" or metadata.get("architecture") not in ENCODERS:
         raise UserError(f"{path} holds no encoder saved by cofal; choose a file written by a cofal run")
-    encoder = build_encoder(metadata["architecture"], int(metadata["channels"]), torch.Generator())
+    encoder = build_encoder(metadata["architecture"], int(metadata["channels"]), None)
     arrays_to_state(encoder, arrays)
     encoder.image_size = int(metadata["image_size"])
     encoder.pixel_mean, encoder.pixel_std = float(metadata["pixel_mean"]), float(metadata["pixel_std"])
@@ -139,6 +139,6 @@ def load_head(path: Path | str) -> tuple[Head, dict[str, str]]:
     arrays, metadata = load_arrays(path)
     if metadata.get("kind") != "head":
         raise UserError(f"{path} holds no classifier head saved by cofal; choose a file written by a cofal run")
-    head = build_head(int(metadata["d"]), int(metadata["hidden"]), int(metadata["classes"]), torch.Generator())
+    head = build_head(int(metadata["d"]), int(metadata["hidden"]), int(metadata["classes"]), None)
     arrays_to_state(head, arrays)
     return head, metadata
