@@ -39,14 +39,15 @@ class SGDGroup:
     """Parameters that are decayed alike, with Nesterov momentum, if any."""
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float, momentum: float) -> None:
-        self.parameters, self._momentum = parameters, momentum
-        self._options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        self.parameters = parameters
+        self._lr, self._weight_decay, self._momentum = lr, weight_decay, momentum
         self._velocities: list[Tensor | None] = [None] * len(parameters) if momentum else []
 
     def step(self, gradients: list[Tensor]) -> None:
         sgd(
-            list(self.parameters), gradients, self._velocities, foreach=True,
-            dampening=0.0, nesterov=self._momentum > 0, maximize=False, **self._options,
+            list(self.parameters), gradients, self._velocities, foreach=True, lr=self._lr,
+            weight_decay=self._weight_decay, momentum=self._momentum, dampening=0.0, nesterov=self._momentum > 0,
+            maximize=False,
         )  # fmt: skip
 
 
