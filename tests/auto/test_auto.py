@@ -96,7 +96,7 @@ def test_where_all_should_not_choose_together_only_one_source_does():
 
 
 def test_unlike_clients_that_the_embedding_tells_apart_lose_nothing_by_choosing_together():
-    decision = decide(Pool(kinds(np.random.default_rng(12), UNLIKE)), generator(0, "auto"))
+    decision = decide(Pool(kinds(np.random.default_rng(12), UNLIKE)))
     assert decision.kind == "central"
     assert decision.harm < 0.02
     assert "tells them apart" in decision.in_words()
@@ -114,8 +114,8 @@ def test_more_blur_never_brings_two_clients_closer():
 
 def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
     embeddings = look_alikes(np.random.default_rng(4), TWO_AND_ONE)
-    first = decide(Pool(embeddings), generator(0, "auto"))
-    moved = decide(Pool([embeddings[2], embeddings[0], embeddings[1]]), generator(0, "auto"))
+    first = decide(Pool(embeddings))
+    moved = decide(Pool([embeddings[2], embeddings[0], embeddings[1]]))
     assert first.groups == [[0, 1], [2]]
     assert moved.groups == [[0], [1, 2]]
     assert moved.overlap.mean == pytest.approx(first.overlap.mean)

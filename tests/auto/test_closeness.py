@@ -1,5 +1,7 @@
 """Overlap close up and at large: against a naive count, and what it must show for one source and for look-alikes."""
 
+import importlib
+
 import numpy as np
 import pytest
 from clients import ALIKE, UNLIKE, kinds, look_alikes
@@ -10,6 +12,8 @@ from cofal.rng import generator
 from cofal.selection.closeness import FEW, MANY, closeness
 from cofal.selection.overlap import mean_of_pairs
 from cofal.selection.pool import Pool
+
+module = importlib.import_module("cofal.selection.closeness")
 
 
 def naive(rows, owner, clients, neighbours):
@@ -50,6 +54,17 @@ def test_one_source_loses_nothing_close_up_and_look_alikes_lose_much():
     unlike = closeness(Pool(look_alikes(np.random.default_rng(0), UNLIKE)), generator(0, "auto"))
     assert mean_of_pairs(unlike.wide) > 0.3
     assert unlike.lost > 0.2
+
+
+def test_a_large_pool_is_judged_by_several_samples_of_the_size_that_a_small_one_has(monkeypatch):
+    clients = kinds(np.random.default_rng(3), ALIKE)
+    monkeypatch.setattr(module, "SAMPLE", 240)
+    seen = [closeness(Pool(clients), generator(seed, "auto")) for seed in range(8)]
+    monkeypatch.setattr(module, "SAMPLES", 1)
+    once = [closeness(Pool(clients), generator(seed, "auto")) for seed in range(8)]
+    assert np.std([each.lost for each in seen]) < np.std([each.lost for each in once])
+    assert seen[0].near.shape == once[0].near.shape
+    assert seen[0].near_again.shape == once[0].near_again.shape
 
 
 def test_neither_the_order_of_clients_nor_that_of_rows_matters():

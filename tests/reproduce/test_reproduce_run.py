@@ -144,6 +144,7 @@ def test_a_selector_in_one_file_appears_in_the_tables(tmp_path: Path) -> None:
         (["theory", "--set", "mnist"], "theory at scale smoke uses no set mnist"),
         (["theory", "--methods", "nothing"], "write it as module:Name"),
         (["theory", "--methods", "nothing:Here"], "no module 'nothing' here"),
+        (["theory", "--methods", "json:Selector"], "json has no selector or system 'Selector'"),
     ],
 )
 def test_mistakes_are_one_line_with_the_remedy(

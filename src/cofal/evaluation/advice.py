@@ -121,7 +121,7 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     if isinstance(budgets, int | np.integer):
         budgets = divide_by_worth(int(budgets), pool, generator(seed, "worth"))
     own = Budgets(budgets, pool).per_client.tolist()
-    decision = decide(pool, generator(seed, "auto"))
+    decision = decide(pool)
     rng = generator(seed, "advice")
     counts = cell_counts(pool, max(1, min(sum(own), pool.n // _ROWS_PER_CELL)), rng)
     return advise_from(decision, counts, own, rng, estimate_radius(pool, generator(seed, "radius")))

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from cofal.baselines.registry import find_system
 from cofal.errors import UserError
 from cofal.progress import bar
 from cofal.reproduce.cells import Cell
@@ -81,5 +82,6 @@ def own_selectors(names: Sequence[str]) -> dict[str, str]:
             sys.path.remove(here)
         if spec is None or not spec.origin or not Path(spec.origin).is_file():
             raise UserError(f"--methods {name}: no module {module!r} here; run in the folder of {module}.py")
+        find_system(name)  # a wrong name is told now, not by the first cell
         found[name] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
     return found

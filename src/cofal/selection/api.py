@@ -16,7 +16,7 @@ from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Method
 from cofal.selection.aggregate.exchange import run as converse
 from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
-from cofal.selection.auto import choose_by, decide
+from cofal.selection.auto import choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
@@ -96,7 +96,7 @@ def select(
     if coordination == "central":
         return _selection(pool, _run(selector, pool, checked, seed, params))
     if coordination == "auto":
-        decision = decide(pool, generator(seed, "auto"))
+        decision = decide(pool)
         picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))
         return replace(_selection(pool, picked), decision=decision)
     return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
@@ -129,7 +129,7 @@ def _auto_from_aggregates(
     """Groups that choose together do so by the aggregate selector; whoever is alone runs the selector on its rows."""
     silence = {"min_region": params["min_region"]} if "min_region" in params else {}
     members, holders = consortium_of(pool, budgets)
-    decision, cost = converse(likeness(members, generator(seed, "auto"), **silence), holders, answer_likeness)
+    decision, cost = converse(likeness(members, decision_stream(), **silence), holders, answer_likeness)
     rounds, sent = cost.rounds, sum(cost.up)
     known = inspect.signature(selector).parameters
     alone = {name: value for name, value in params.items() if name in known}

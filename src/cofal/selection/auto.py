@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cofal.rng import generator
 from cofal.selection.closeness import closeness
 from cofal.selection.kmeans import content_hash
 from cofal.selection.overlap import (
@@ -84,8 +85,14 @@ class Decision:
         return f"{told}: some clients are alike; together: {shared}; the others alone"
 
 
-def decide(pool: Pool, rng: np.random.Generator) -> Decision:
+def decision_stream() -> np.random.Generator:
+    """Chance in a decision: always the same, so that clients do not change sides from one selection to the next."""
+    return generator(0, "auto")
+
+
+def decide(pool: Pool) -> Decision:
     """Measure the clients of `pool` and settle who chooses with whom."""
+    rng = decision_stream()
     sample = pool.in_memory()
     if pool.n > SAMPLE:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))

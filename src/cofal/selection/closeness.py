@@ -6,7 +6,7 @@ overlap at large, and less the closer one looks: what they lose on the way is li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from cofal.selection.pool import Pool
 
 FEW = 3  # neighbours of a row, close up
 MANY = 1 / 30  # share of all rows that are its neighbours at large
-SAMPLE = 2500  # rows that stand for larger pools, so that neighbours are as far away as in the trials of docs/auto.md
+SAMPLE = 2500  # rows of a larger pool that are looked at together, as many as in the trials of docs/auto.md
+SAMPLES = 4  # such samples at most, which together hold as many different rows as they can
 DRAWS = 50  # of the rows whose neighbours are looked at, for the uncertainty
 _BLOCK = 512
 
@@ -43,9 +44,16 @@ class Closeness:
 
 
 def closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
-    """Look at (at most 2,500 of) the rows of `pool`, the same ones however clients and samples are ordered."""
-    if pool.n > SAMPLE:
-        pool = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+    """Look at the rows of `pool`, of a large one at a few samples, the same however clients and rows are ordered."""
+    if pool.n <= SAMPLE:
+        return _closeness(pool, rng)
+    order = np.argsort(content_hash(pool, rng), kind="stable")
+    starts = np.linspace(0, pool.n - SAMPLE, min(-(-pool.n // SAMPLE), SAMPLES)).astype(int)
+    seen = [_closeness(pool.subset(np.sort(order[start : start + SAMPLE])), rng) for start in starts]
+    return Closeness(*(np.mean([getattr(each, part.name) for each in seen], axis=0) for part in fields(Closeness)))
+
+
+def _closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
     few = min(FEW, max(pool.n - 1, 0))
     many = min(max(int(pool.n * MANY), FEW), max(pool.n - 1, 0))
     near, wide = _owners(pool, few, many)

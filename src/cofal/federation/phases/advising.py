@@ -31,7 +31,7 @@ def advise_now(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, budg
     fleet.phase = "advise"
     none = dict.fromkeys(fleet.names, 0)
     task = Task(encoder.digest, MAIN, LIKENESS, none, none)
-    decision = measure_likeness(fleet, config, task, dimension, config.seed)
+    decision = measure_likeness(fleet, config, task, dimension)
     consortium = consortium_of(fleet, task, dimension)
     rng = generator(config.seed, "advice")
     cells = number_of_worth_cells(budget, sum(consortium.sizes))

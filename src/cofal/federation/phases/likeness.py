@@ -17,7 +17,7 @@ from cofal.federation.phases.aggregating import Task, consortium_of, converse, s
 from cofal.federation.phases.overheard import Overheard
 from cofal.rng import generator
 from cofal.rundir import RunDir
-from cofal.selection.auto import Decision, in_turns
+from cofal.selection.auto import Decision, decision_stream, in_turns
 from cofal.selection.auto_aggregate import ALONE, alone, holdings, likeness
 from cofal.selection.pool import Pool
 from cofal.selection.worth import as_weights, number_of_worth_cells, weights_by_worth
@@ -25,12 +25,12 @@ from cofal.selection.worth import as_weights, number_of_worth_cells, weights_by_
 LIKENESS = "likeness"  # the method that a site is told while it is only measured
 
 
-def measure_likeness(fleet: Fleet, config: Config, task: Task, dimension: int, seed: int) -> Decision:
+def measure_likeness(fleet: Fleet, config: Config, task: Task, dimension: int) -> Decision:
     """Who chooses with whom, from federated k-means and each site's counts; at most 7 round trips."""
     asked = replace(task, method=LIKENESS)
     least = config.selection.min_region
     decision: Decision = converse(
-        fleet, asked, likeness(consortium_of(fleet, task, dimension), generator(seed, "auto"), min_region=least)
+        fleet, asked, likeness(consortium_of(fleet, task, dimension), decision_stream(), min_region=least)
     )
     return decision
 
@@ -43,7 +43,7 @@ def choose_as_alike(
     Sites of one group choose by the aggregate selector; whoever is alone picks for itself and tells nothing. `first`:
     rank of the selection's first pick; `params`: of the method.
     """
-    decision = measure_likeness(fleet, config, task, dimension, seed)
+    decision = measure_likeness(fleet, config, task, dimension)
     names = fleet.names
     told = replace(task, decision=decision.in_words())
     found: dict[int, list[str]] = {}
