@@ -22,7 +22,7 @@ from cofal.selection.radius import estimate_radius
 from cofal.selection.worth import divide_by_worth
 
 METHOD = "maxherding"  # the best of the three selectors, or close to it, on every set tried (docs/auto.md)
-SPREAD = 0.04  # of the margin of choosing together: how far from 0 either coordination could still win in the trials
+SPREAD = 0.025  # of the margin of choosing together: how far from 0 either coordination could still win in the trials
 _RESAMPLES = 100
 _ROWS_PER_CELL = 4
 

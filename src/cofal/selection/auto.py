@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.closeness import closeness
+from cofal.selection.closeness import closeness, harm
 from cofal.selection.kmeans import content_hash
 from cofal.selection.overlap import (
     Overlap,
@@ -27,8 +27,8 @@ from cofal.selection.overlap import (
 )
 from cofal.selection.pool import Budgets, Picked, Pool
 
-BORNE, WORTH = 0.05, 0.08  # overlap in appearance only that choosing together bears; and more for a unit of likeness
-BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, since no neighbours can be looked at
+BORNE = 0.049  # overlap in appearance only, `closeness.harm`, that choosing together bears
+BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, with more for a unit of likeness
 ONE_SOURCE = 0.95  # likeness from which some clients choose together where all of them should not
 SAMPLE = 20_000  # rows that stand for larger pools when overlap is measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
@@ -98,14 +98,12 @@ def decide(pool: Pool) -> Decision:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
     counts = cell_counts(sample, number_of_cells(np.bincount(sample.owner, minlength=pool.clients)), rng)
     seen = closeness(sample, rng)
-    margin, again = (
-        BORNE + WORTH * mean_of_pairs(near) - (mean_of_pairs(wide) - mean_of_pairs(near))
-        for near, wide in ((seen.near, seen.wide), (seen.near_again, seen.wide_again))
-    )
-    groups = _groups(seen.likeness, float(margin))
+    lost = float(harm(seen.near, seen.wide))
+    again = BORNE - harm(seen.near_again, seen.wide_again)
+    groups = _groups(seen.likeness, BORNE - lost)
     likeness_again = (seen.near_again + seen.wide_again) / 2
     same = [_groups(likeness, float(each)) == groups for likeness, each in zip(likeness_again, again)]
-    return Decision(measure(counts, rng), seen.lost, float(margin), float(again.std()), groups, float(np.mean(same)))
+    return Decision(measure(counts, rng), lost, BORNE - lost, float(again.std()), groups, float(np.mean(same)))
 
 
 def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: float = -np.inf) -> Decision:

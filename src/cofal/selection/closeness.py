@@ -14,19 +14,24 @@ from cofal.selection.kmeans import content_hash
 from cofal.selection.overlap import mean_of_pairs
 from cofal.selection.pool import Pool
 
-FEW = 3  # neighbours of a row, close up
+FEW = 20  # neighbours of a row, close up; half of those at large in pools so small that these are less than 40
 MANY = 1 / 30  # share of all rows that are its neighbours at large
+FEWEST = 3  # neighbours at least
 SAMPLE = 2500  # rows of a larger pool that are looked at together, as many as in the trials of docs/auto.md
 SAMPLES = 4  # such samples at most, which together hold as many different rows as they can
 DRAWS = 50  # of the rows whose neighbours are looked at, for the uncertainty
 _BLOCK = 512
+_APART = (
+    0.02  # by which clients differ at least: of those who differ less, chance alone would tell how blurred they are
+)
+_BLURRED = (-0.5, 1.5)
 
 
 @dataclass(frozen=True)
 class Closeness:
     """Overlaps close up and at large, each as measured and for rows drawn again; diagonals are 1."""
 
-    near: np.ndarray  # (clients, clients) among the 3 nearest rows
+    near: np.ndarray  # (clients, clients) among the 20 nearest rows
     wide: np.ndarray  # (clients, clients) among the nearest thirtieth of all rows
     near_again: np.ndarray  # (draws, clients, clients)
     wide_again: np.ndarray  # (draws, clients, clients)
@@ -36,11 +41,6 @@ class Closeness:
         """(clients, clients) mean of both overlaps: 1 only for clients that are one source at every scale."""
         likeness: np.ndarray = (self.near + self.wide) / 2
         return likeness
-
-    @property
-    def lost(self) -> float:
-        """Mean overlap at large less that close up."""
-        return float(mean_of_pairs(self.wide) - mean_of_pairs(self.near))
 
 
 def closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
@@ -54,9 +54,7 @@ def closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
 
 
 def _closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
-    few = min(FEW, max(pool.n - 1, 0))
-    many = min(max(int(pool.n * MANY), FEW), max(pool.n - 1, 0))
-    near, wide = _owners(pool, few, many)
+    near, wide = _owners(pool, *neighbours(pool.n))
     order = np.argsort(content_hash(pool, rng), kind="stable")  # draws must not depend on where a row stands
     weights = np.empty((DRAWS, pool.n))
     weights[:, order] = rng.multinomial(pool.n, np.full(pool.n, 1 / pool.n), size=DRAWS) if pool.n else 0
@@ -67,6 +65,26 @@ def _closeness(pool: Pool, rng: np.random.Generator) -> Closeness:
         _overlaps(near, pool.owner, weights),
         _overlaps(wide, pool.owner, weights),
     )
+
+
+def neighbours(n: int) -> tuple[int, int]:
+    """How many of `n` rows are a row's neighbours close up, and how many at large."""
+    many = max(int(n * MANY), FEWEST)
+    few, others = max(min(FEW, many // 2), FEWEST), max(n - 1, 0)
+    return min(few, others), min(many, others)
+
+
+def harm(near: np.ndarray, wide: np.ndarray) -> np.ndarray:
+    """The overlap that is appearance only, from overlaps close up and at large (..., clients, clients).
+
+    Let kinds that the embedding holds together overlap by b at large, by a close up, and the clients truly by q. Then
+    they show q + (1 - q) b and q + (1 - q) a. What they lose on the way, as a share of what tells them apart at large,
+    is (b - a) / (1 - b): how blurred the embedding is, whatever the clients are. It counts as far as they differ.
+    """
+    close, large = mean_of_pairs(near), mean_of_pairs(wide)
+    blurred = np.clip((large - close) / np.maximum(1 - large, _APART), *_BLURRED)
+    appearance: np.ndarray = blurred * (1 - close)
+    return appearance
 
 
 def _owners(pool: Pool, few: int, many: int) -> tuple[np.ndarray, np.ndarray]:
