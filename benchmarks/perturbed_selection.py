@@ -23,7 +23,7 @@ from cofal.evaluation.statistics import Estimate, estimate
 from cofal.files import write_json, write_text
 
 BUDGETS = [10, 20, 40, 60, 80, 100]  # from one label a class
-SEEDS = list(range(10, 30))  # the correction of the radius was tried out on others
+SEEDS = list(range(10, 60))  # the correction of the radius was tried out on others
 NESTED = ("typiclust",)  # whose clusters depend on the budget: a selection for each. The greedy ones: one selection
 EPSILONS = [0.0, 0.1, 0.3, 0.6, 1.0]
 TRACKS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method and parameters; "delta" is filled in for each set
