@@ -3,6 +3,7 @@ import torch
 
 from cofal.errors import UserError
 from cofal.learning.encoders import ENCODERS, build_encoder
+from cofal.learning.state import arrays_to_state, state_to_arrays
 from cofal.rng import torch_generator
 
 SIZES = {"resnet18": 32, "resnet18-imagenet": 64, "resnet-small": 32, "resnet-tiny": 8}
@@ -25,6 +26,20 @@ def test_weights_come_from_the_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["stem.0.weight"], other["stem.0.weight"])
+
+
+def test_weights_loaded_into_a_model_that_drew_none_are_the_same_model():
+    drawn, loaded = (
+        build_encoder("resnet-tiny", 1, torch_generator(1)).eval(),
+        build_encoder("resnet-tiny", 1, None).eval(),
+    )
+    arrays_to_state(loaded, state_to_arrays(drawn))
+    images = torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8)
+    with torch.no_grad():
+        assert torch.equal(drawn(images), loaded(images))
+    for mine, other in zip(loaded.parameters(), drawn.parameters(), strict=True):
+        assert mine.stride() == other.stride()
+        assert mine.requires_grad
 
 
 def test_bytes_and_unit_floats_are_the_same_image():

@@ -103,19 +103,8 @@ def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
     """
     for part in module.modules():
         _allocate(part)
-        if isinstance(part, nn.Conv2d):
-            part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
-        if generator is None:
-            continue
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu", generator=generator)
-        elif isinstance(part, nn.Linear):
-            bound = part.in_features**-0.5
-            nn.init.uniform_(part.weight, -bound, bound, generator=generator)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.modules.batchnorm._BatchNorm):
-            part.reset_parameters()  # ones and zeros: draws nothing
+        if generator is not None:
+            _draw(part, generator)
 
 
 def _allocate(part: nn.Module) -> None:
@@ -124,6 +113,20 @@ def _allocate(part: nn.Module) -> None:
         setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype)))
     for name, buffer in part.named_buffers(recurse=False):
         setattr(part, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+    if isinstance(part, nn.Conv2d):
+        part.weight.data = part.weight.data.contiguous(memory_format=torch.channels_last)
+
+
+def _draw(part: nn.Module, generator: torch.Generator) -> None:
+    if isinstance(part, nn.Conv2d):
+        nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    elif isinstance(part, nn.Linear):
+        bound = part.in_features**-0.5
+        nn.init.uniform_(part.weight, -bound, bound, generator=generator)
+        if part.bias is not None:
+            nn.init.zeros_(part.bias)
+    elif isinstance(part, nn.modules.batchnorm._BatchNorm):
+        part.reset_parameters()  # ones and zeros: draws nothing
 
 
 def build_encoder(name: str, channels: int, generator: torch.Generator | None) -> ResNet:
