@@ -32,14 +32,13 @@ from cofal.federation.client_app import train
 from cofal.federation.gate import Request
 from cofal.federation.site import open_site
 from cofal.rundir import MAIN
-from running_federation import Federation, free_ports
+from running_federation import ONE_THREAD, Federation, free_ports
 
 HERE = Path(__file__).parent
 APP = HERE / "deployment_app"
 SITES = 3
 TARGETS = {"resident": 6.0, "stock": 15.0}  # seconds of overhead of a round with 45 MB
 SELECTION_TARGET = 60.0
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # a site, as the resident ones have it
 
 
 def main() -> None:

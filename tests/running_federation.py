@@ -63,6 +63,9 @@ def processes_of(text: str) -> list[int]:
     return found
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # all processes of a federation share this machine
+
+
 class Running:
     """One `cofal` process and its log."""
 
@@ -71,7 +74,7 @@ class Running:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **self._env}
+        environment = {**os.environ, **ONE_THREAD, **self._env}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cofal", *self.arguments],
