@@ -1,5 +1,7 @@
 """`coordination="auto"`: its two ends are central and per-client, and every selection between is feasible."""
 
+import importlib
+
 import numpy as np
 import pytest
 from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds, look_alikes
@@ -121,10 +123,21 @@ def test_the_order_of_clients_does_not_change_who_chooses_with_whom():
     assert moved.overlap.mean == pytest.approx(first.overlap.mean)
 
 
+@pytest.mark.parametrize("sharing", ["embeddings", "aggregates"])
+def test_clients_do_not_change_sides_from_one_selection_to_the_next(sharing, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("cofal.selection.closeness"), "SAMPLE", 600)  # of 1,800 rows
+    embeddings = look_alikes(np.random.default_rng(7), TWO_AND_ONE)
+    first, later = (
+        cofal.select(embeddings, [2, 2, 2], coordination="auto", sharing=sharing, labeled=labelled, seed=seed)
+        for labelled, seed in ((None, 0), ([np.arange(5)] * 3, 1))
+    )
+    assert first.decision.as_dict() == later.decision.as_dict()
+
+
 def test_groups_take_turns_one_pick_for_each_of_their_clients():
     pool = Pool([np.eye(6)[:, :6] for _ in range(3)])
     overlap = measure(np.ones((3, 2), np.int64), np.random.default_rng(0))
-    decision = Decision(overlap, 0.1, -0.1, 0.01, [[0, 2], [1]], 1.0)
+    decision = Decision(overlap, 0.1, -0.1, 0.01, [[0, 2], [1]], 1.0, 0.025)
 
     def first_rows(part: Pool, budgets: Budgets) -> Picked:
         rows = [np.flatnonzero(part.owner == k)[:b] for k, b in enumerate(budgets.per_client)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cofal.rng import generator
-from cofal.selection.closeness import closeness, harm, neighbours
+from cofal.selection.closeness import appearance_only, closeness, neighbours
 from cofal.selection.overlap import mean_of_pairs
 from cofal.selection.pool import Pool
 
@@ -50,10 +50,10 @@ def test_it_counts_what_a_naive_count_does(seed, sizes):
 def test_one_source_loses_nothing_close_up_and_look_alikes_lose_much():
     alike = closeness(Pool(kinds(np.random.default_rng(0), ALIKE)), generator(0, "auto"))
     assert mean_of_pairs(alike.near) == pytest.approx(1, abs=0.1)
-    assert abs(harm(alike.near, alike.wide)) < 0.1
+    assert abs(appearance_only(alike.near, alike.wide)) < 0.1
     unlike = closeness(Pool(look_alikes(np.random.default_rng(0), UNLIKE)), generator(0, "auto"))
     assert mean_of_pairs(unlike.wide) > 0.3
-    assert harm(unlike.near, unlike.wide) > 0.2
+    assert appearance_only(unlike.near, unlike.wide) > 0.2
 
 
 def test_a_large_pool_is_judged_by_several_samples_of_the_size_that_a_small_one_has(monkeypatch):
@@ -62,7 +62,9 @@ def test_a_large_pool_is_judged_by_several_samples_of_the_size_that_a_small_one_
     seen = [closeness(Pool(clients), generator(seed, "auto")) for seed in range(8)]
     monkeypatch.setattr(module, "SAMPLES", 1)
     once = [closeness(Pool(clients), generator(seed, "auto")) for seed in range(8)]
-    assert np.std([harm(each.near, each.wide) for each in seen]) < np.std([harm(each.near, each.wide) for each in once])
+    assert np.std([appearance_only(each.near, each.wide) for each in seen]) < np.std(
+        [appearance_only(each.near, each.wide) for each in once]
+    )
     assert seen[0].near.shape == once[0].near.shape
     assert seen[0].near_again.shape == once[0].near_again.shape
 
@@ -82,8 +84,8 @@ def test_harm_is_how_blurred_the_embedding_is_as_far_as_clients_differ(truly, la
     shown = [np.array([[1, q], [q, 1]]) for q in (truly + (1 - truly) * close, truly + (1 - truly) * large)]
     blurred = (large - close) / (1 - large)
     if blurred < 1.5 and (1 - truly) * (1 - large) > 0.02:  # beyond, it is bounded
-        assert harm(*shown) == pytest.approx(blurred * (1 - truly) * (1 - close))
-    assert -0.5 <= harm(*shown) <= 1.5
+        assert appearance_only(*shown) == pytest.approx(blurred * (1 - truly) * (1 - close))
+    assert -0.5 <= appearance_only(*shown) <= 1.5
 
 
 @given(st.integers(0, 100_000))

@@ -22,7 +22,6 @@ from cofal.selection.radius import estimate_radius
 from cofal.selection.worth import divide_by_worth
 
 METHOD = "maxherding"  # the best of the three selectors, or close to it, on every set tried (docs/auto.md)
-SPREAD = 0.025  # of the margin of choosing together: how far from 0 either coordination could still win in the trials
 _RESAMPLES = 100
 _ROWS_PER_CELL = 4
 
@@ -169,5 +168,5 @@ def central_wins(decision: Decision) -> float:
 
     From the margin of choosing together, its uncertainty, and how the trials scattered around the point of equality.
     """
-    scale = math.hypot(SPREAD, decision.margin_error)
+    scale = math.hypot(decision.spread, decision.margin_error)
     return 0.5 * (1 + math.erf(decision.margin / (scale * math.sqrt(2))))

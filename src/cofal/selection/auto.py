@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.closeness import closeness, harm
+from cofal.selection.closeness import appearance_only, closeness
 from cofal.selection.kmeans import content_hash
 from cofal.selection.overlap import (
     Overlap,
@@ -27,8 +27,9 @@ from cofal.selection.overlap import (
 )
 from cofal.selection.pool import Budgets, Picked, Pool
 
-BORNE = 0.049  # overlap in appearance only, `closeness.harm`, that choosing together bears
+BORNE = 0.049  # overlap in appearance only that choosing together bears
 BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, with more for a unit of likeness
+SPREAD, SPREAD_BLUR = 0.025, 0.04  # how far from a margin of 0 either coordination could still win in the trials
 ONE_SOURCE = 0.95  # likeness from which some clients choose together where all of them should not
 SAMPLE = 20_000  # rows that stand for larger pools when overlap is measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
@@ -47,6 +48,7 @@ class Decision:
     margin_error: float  # standard error of `margin`: how far another sample of rows would move it
     groups: list[list[int]]  # clients that choose together, each group ascending
     certainty: float  # share of samples of rows, drawn again, under which the groups come out the same
+    spread: float  # of `margin`: how far from 0 either coordination could still win in the trials
 
     @property
     def kind(self) -> str:
@@ -98,12 +100,13 @@ def decide(pool: Pool) -> Decision:
         sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
     counts = cell_counts(sample, number_of_cells(np.bincount(sample.owner, minlength=pool.clients)), rng)
     seen = closeness(sample, rng)
-    lost = float(harm(seen.near, seen.wide))
-    again = BORNE - harm(seen.near_again, seen.wide_again)
-    groups = _groups(seen.likeness, BORNE - lost)
+    harm = float(appearance_only(seen.near, seen.wide))
+    again = BORNE - appearance_only(seen.near_again, seen.wide_again)
+    groups = _groups(seen.likeness, BORNE - harm)
     likeness_again = (seen.near_again + seen.wide_again) / 2
     same = [_groups(likeness, float(each)) == groups for likeness, each in zip(likeness_again, again)]
-    return Decision(measure(counts, rng), lost, BORNE - lost, float(again.std()), groups, float(np.mean(same)))
+    found = measure(counts, rng)
+    return Decision(found, harm, BORNE - harm, float(again.std()), groups, float(np.mean(same)), SPREAD)
 
 
 def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: float = -np.inf) -> Decision:
@@ -124,7 +127,7 @@ def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: 
         for each, value, mean in zip(again, margins, means)
     ]
     harm = float(blurred * (1 - mean_of_pairs(clear)))
-    return Decision(found, harm, margin, float(margins.std()), groups, float(np.mean(same)))
+    return Decision(found, harm, margin, float(margins.std()), groups, float(np.mean(same)), SPREAD_BLUR)
 
 
 def clear_overlap(matrix: np.ndarray, blurred: float) -> np.ndarray:

@@ -21,10 +21,8 @@ SAMPLE = 2500  # rows of a larger pool that are looked at together, as many as i
 SAMPLES = 4  # such samples at most, which together hold as many different rows as they can
 DRAWS = 50  # of the rows whose neighbours are looked at, for the uncertainty
 _BLOCK = 512
-_APART = (
-    0.02  # by which clients differ at least: of those who differ less, chance alone would tell how blurred they are
-)
-_BLURRED = (-0.5, 1.5)
+_APART = 0.02  # by which clients differ at least: between those who differ less, blur would be told by chance alone
+_BLURRED = (-0.5, 1.5)  # beyond, it is chance as well
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def neighbours(n: int) -> tuple[int, int]:
     return min(few, others), min(many, others)
 
 
-def harm(near: np.ndarray, wide: np.ndarray) -> np.ndarray:
+def appearance_only(near: np.ndarray, wide: np.ndarray) -> np.ndarray:
     """The overlap that is appearance only, from overlaps close up and at large (..., clients, clients).
 
     Let kinds that the embedding holds together overlap by b at large, by a close up, and the clients truly by q. Then
