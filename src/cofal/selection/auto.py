@@ -76,7 +76,7 @@ class Decision:
     def in_words(self) -> str:
         """The decision as a sentence."""
         low, high = self.overlap.interval
-        told = f"overlap {self.overlap.mean:.2f} ({low:.2f} to {high:.2f})"
+        told = f"overlap {min(self.overlap.mean, 1):.2f} ({low:.2f} to {high:.2f})"  # chance may take it beyond 1
         if self.kind == "central" and self.overlap.mean >= _TOLD_ALIKE:
             return f"{told}: the clients are alike and choose together"
         if self.kind == "central":
