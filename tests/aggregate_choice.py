@@ -16,14 +16,15 @@ def parts_of(seed, sizes, d=8, groups=12, spread=0.4):
     return parts
 
 
-def choose_with(method, parts, budgets, labeled=None, seed=0, answer=None, **params):
+def choose_with(method, parts, budgets, labeled=None, seed=0, answer=None, masked=False, **params):
     """((client, position) in picked order, exchanged); budgets, repeats and labelled samples are checked here."""
     holders = []
     for client, rows in enumerate(parts):
         taken = np.zeros(len(rows), dtype=bool)
         taken[[] if labeled is None else labeled[client]] = True
         holders.append(Holder(rows, taken))
-    known = Consortium([len(p) for p in parts], [int(h.taken.sum()) for h in holders], list(budgets), parts[0].shape[1])
+    labels = [int(holder.taken.sum()) for holder in holders]
+    known = Consortium([len(rows) for rows in parts], labels, list(budgets), parts[0].shape[1], masked)
     talk = method.coordinate(known, np.random.default_rng(seed), **params)
     clients, cost = run(talk, holders, answer or method.answer)
     picked = [[] if holder.picked is None else holder.picked.tolist() for holder in holders]

@@ -14,9 +14,10 @@ from aggregate_choice import choose_with
 from cofal.errors import UserError
 from cofal.selection.aggregate import overlaps
 from cofal.selection.aggregate.cells import canonical
-from cofal.selection.aggregate.exchange import Holder
+from cofal.selection.aggregate.coverstate import Offers, State
+from cofal.selection.aggregate.exchange import Consortium, Holder, total
 from cofal.selection.aggregate.probcover import PROBCOVER
-from cofal.selection.aggregate.regions import LEVELS, Sent, radius_of
+from cofal.selection.aggregate.regions import LEVELS, Sent, centers_of, radius_of, received
 
 
 def unit(x):
@@ -146,10 +147,11 @@ def test_no_small_region_and_no_small_count_leaves_a_client(schedule, labels):
     parts = clustered(3, (80, 50, 4), spread=0.5)
     labeled = [np.arange(min(labels, len(x) - 1)) for x in parts]
     choose(parts, (12, 9, 1), labeled, answer=recording(answers), delta=delta, schedule=schedule, min_region=least)
-    assert {kind for _, kind, _, _ in answers} >= {"propose", "count", "nearest", "settle"}
-    for holder, kind, _, found in answers:
-        if kind == "count":
-            assert all(((counts == 0) | (counts >= least)).all() for counts in found.values())
+    asked = {"propose", "count"} if schedule == "paper" else {"refresh"}
+    assert {kind for _, kind, _, _ in answers} >= {*asked, "nearest", "settle"}
+    for holder, _, _, found in answers:
+        for counts in (found[name] for name in ("gains", "overlaps") if name in found):
+            assert ((counts == 0) | (counts >= least)).all()
         for center, level in zip(found.get("centers", ()), found.get("levels", ())):
             assert len(holder.rows) >= least
             center = center.astype(np.float64) / np.linalg.norm(center.astype(np.float64))
@@ -178,25 +180,73 @@ def test_what_was_sent_is_never_sent_again_less_a_few():
     """Any two regions that a client lets out in a batched selection differ by at least min_region samples."""
     from cofal.selection.aggregate import covering
 
-    seen, genuine = {}, covering.best_regions
+    proposed, summed, centroids, sums = {}, {}, covering.centroids, covering._sums
 
-    def spying(rows, *arguments):
-        found = genuine(rows, *arguments)
-        seen.setdefault(rows.n, []).extend(set(members.tolist()) for members, _ in found)
-        return found
+    def proposing(rows, regions, *arguments):
+        proposed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members, _ in regions)
+        return centroids(rows, regions, *arguments)
+
+    def summing(rows, regions, bits):
+        summed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members in regions if len(members))
+        return sums(rows, regions, bits)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(covering, "best_regions", spying)
+        patch.setattr(covering, "centroids", proposing)
+        patch.setattr(covering, "_sums", summing)
         choose(clustered(2, (200, 201), spread=0.5), (30, 30), delta=0.5, min_region=5)
-    for regions in seen.values():
+    for size, regions in proposed.items():
         assert len(regions) > 20
-        assert all(len(region) >= 5 for region in regions)
-        assert all(len(a ^ b) >= 5 for i, a in enumerate(regions) for b in regions[:i])
+        assert summed[size] - regions, "regions of others' centres are summed too"
+        told = [*(regions | summed[size])]  # the same region may be told of twice
+        assert all(len(region) >= 5 for region in told)
+        assert all(len(a ^ b) >= 5 for i, a in enumerate(told) for b in told[:i])
+
+
+def test_masked_sums_give_the_same_picks_in_more_round_trips():
+    """Under masks totals are asked for apart from what each client tells openly."""
+    parts = clustered(9, (70, 60, 50))
+    labeled = [np.arange(4), np.arange(0), np.arange(1)]
+    order, cost = choose(parts, (9, 7, 12), labeled, delta=0.6)
+    asked = []
+
+    def noting(holder, kind, arrays, numbers):
+        asked.append((kind, PROBCOVER.answer(holder, kind, arrays, numbers)))
+        return asked[-1][1]
+
+    masked, apart = choose(parts, (9, 7, 12), labeled, delta=0.6, answer=noting, masked=True)
+    assert masked == order
+    assert cost.rounds < apart.rounds <= 2 * cost.rounds
+    for kind, found in asked:
+        assert not {"gains", "overlaps", "sums"} & set(found) or kind == "count", "only under masks"
+
+
+def test_a_centre_moves_to_the_middle_of_all_that_it_covers():
+    """One client proposes the middle of its own few rows; the pick lies at the middle of everyone's."""
+    rng = np.random.default_rng(0)
+    middle = np.eye(8)[0]
+    few = unit(middle + 0.3 * np.eye(8)[1] + 0.05 * rng.normal(size=(6, 8)))
+    many = unit(middle + 0.05 * rng.normal(size=(60, 8)))
+    state = State(Consortium([6, 60], [0, 0], [1, 1], 8), 0.6, 5, exact=False)
+    offers = Offers(8)
+    offers.add([{"centers": centers_of(few.sum(0, keepdims=True)), "levels": np.zeros(1, np.uint8)}])
+    state.accept(offers, [0])
+    history = {"prefix": np.array([[1, 0]]), "radii": np.array([0.6]), "wanted": np.zeros(1, np.int32)}
+    question = state.question("count", summed=True, **history, **Offers(8).balls)
+    answers = [
+        PROBCOVER.answer(Holder(x, np.zeros(len(x), bool)), "count", question.told(0), question.numbers)
+        for x in (few, many)
+    ]
+    state.refine(total(answers)["sums"])
+    expected = np.concatenate([few, many]).sum(0)
+    assert received(state.refined)[0] @ (expected / np.linalg.norm(expected)) > 0.9999
+    assert received(state.centers)[0] @ middle < 0.98
 
 
 def test_sets_that_differ_by_few_disclose():
     sent = Sent(20)
+    assert not sent.discloses(np.arange(10), 3)
     sent.add(np.arange(10))
+    assert sent.like(np.arange(8), 3).tolist() == list(range(10))
     assert sent.discloses(np.arange(10), 3)
     assert sent.discloses(np.arange(8), 3)
     assert not sent.discloses(np.arange(7), 3)

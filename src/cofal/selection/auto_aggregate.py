@@ -7,7 +7,7 @@ number, how blurred its own rows are.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,11 @@ ITERATIONS = 6  # round trips of the k-means: cells need not be the best, only t
 LEAST = 0.1  # clear overlap below which choosing together, though harmless, is not worth its round trips
 ALONE = "alone-"  # before a method: each client runs it on its own rows and keeps the picks to itself
 _STEP = 0.01  # of the blur that a client tells
-_SELECTORS = {"probcover": probcover, "typiclust": typiclust, "maxherding": maxherding}
+_SELECTORS: dict[str, Callable[..., Picked]] = {
+    "probcover": probcover,
+    "typiclust": typiclust,
+    "maxherding": maxherding,
+}
 
 
 def likeness(

@@ -66,7 +66,7 @@ def select_from_aggregates(
 
     `heard` notes the centroids that come by.
     """
-    consortium = consortium_of(fleet, task, dimension)
+    consortium = consortium_of(fleet, task, dimension, masked=secure)
     if not any(consortium.budgets):
         return []
     coordinator = aggregate_method(task.method).coordinate(consortium, generator(seed, "select"), **params)
@@ -74,7 +74,7 @@ def select_from_aggregates(
     return [fleet.names[client] for client in picked]
 
 
-def consortium_of(fleet: Fleet, task: Task, dimension: int) -> Consortium:
+def consortium_of(fleet: Fleet, task: Task, dimension: int, *, masked: bool = False) -> Consortium:
     """What the server knows of these sites before it asks anything."""
     members = [fleet.members[name] for name in fleet.names]
     gone = [task.skipped.get(member.name, 0) for member in members]
@@ -83,6 +83,7 @@ def consortium_of(fleet: Fleet, task: Task, dimension: int) -> Consortium:
         labeled=[member.known_labels + task.asked[member.name] - less for member, less in zip(members, gone)],
         budgets=[task.wanted[name] for name in fleet.names],
         dimensions=dimension,
+        masked=masked,
     )
 
 

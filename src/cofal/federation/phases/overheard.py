@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a report reads what is kept here, and needs none of the sel
 # By method: in the question that settles a selection, the array of directions and each site's rows of it.
 _SETTLED = {
     "maxherding": ("candidates", "picks"),
-    "probcover": ("centers", "mine"),
+    "probcover": ("refined", "mine"),
     "typiclust": ("centers", "clusters"),
 }
 _CENTROIDS = ("means", "centers")  # names of the arrays of an answer that hold centroids

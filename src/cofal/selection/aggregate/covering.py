@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.aggregate.exchange import Arrays, Holder, coarse
-from cofal.selection.aggregate.regions import Region, Rows, Sent, best_regions, centroids, labeled_regions
+from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed
+from cofal.selection.aggregate.regions import Region, Rows, Sent, best_regions, centroids, labeled_regions, shares
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius
 
@@ -22,11 +22,15 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     if kind == "labeled":
         centers, levels = centroids(rows, labeled_regions(rows, told.least, told.delta), told.least, told.delta)
         return {"centers": centers, "levels": levels}
-    if kind == "propose":
-        centers, levels = centroids(rows, _proposals(rows, told), told.least, told.delta)
-        return {"centers": centers, "levels": levels, "distances": _distances(rows, told)}
-    if kind == "count":
-        return _counts(rows, told)
+    if kind in ("propose", "count", "refresh"):
+        covered, proposed = _last_trip(rows, told)
+        found: Arrays = {}
+        if kind != "count":
+            found["centers"], found["levels"] = centroids(rows, proposed, told.least, told.delta)
+            found["distances"] = _distances(rows, told)
+        if kind != "propose":
+            found |= {**_counts(rows, told), "sums": _sums(rows, covered, int(numbers["bits"]))}
+        return found
     if kind == "nearest":
         return {"distances": _distances(rows, told)}
     picked = _picks(rows, told)
@@ -39,14 +43,15 @@ class _Told:
 
     def __init__(self, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> None:
         self.arrays = arrays
-        self.centers, self.levels = arrays["centers"], arrays["levels"]
+        self.centers, self.levels, self.refined = arrays["centers"], arrays["levels"], arrays["refined"]
         self.delta, self.least = float(numbers["delta"]), int(numbers["min_region"])
         self.start, self.given, self.assigned = (int(numbers[name]) for name in ("start", "given", "assigned"))
         self.exact = bool(numbers["exact"])
 
-    def uncovered(self, rows: Rows, end: int | None = None, delta: float | None = None) -> np.ndarray:
-        """(n,) bool: rows that no centre before `end` covers in this pass; at the radius asked about, or `delta`."""
-        return ~rows.covered(self.centers[self.start : end], self.levels[self.start : end], delta or self.delta)
+    def uncovered(self, rows: Rows, delta: float, end: int, refined: int) -> np.ndarray:
+        """(n,) bool: rows that no centre before `end` covers in this pass, the first `refined` ones refined."""
+        middles = np.concatenate([self.refined[:refined], self.centers[refined:end]])[self.start :]
+        return ~rows.covered(middles, self.levels[self.start : end], delta, max(0, refined - self.start))
 
 
 def _radius(holder: Holder, seed: int) -> np.ndarray:
@@ -55,31 +60,64 @@ def _radius(holder: Holder, seed: int) -> np.ndarray:
     return np.array([estimate_radius(Pool([Rows(holder).x]), generator(seed, "radius"))])
 
 
-def _proposals(rows: Rows, told: _Told) -> list[Region]:
-    """The regions asked for last. What was sent for the questions before is worked out again, or remembered."""
+def _last_trip(rows: Rows, told: _Told) -> tuple[list[np.ndarray], list[Region]]:
+    """What this client tells in the last trip of those listed: regions that new centres cover, and its proposals.
+
+    What it told in the trips before is worked out again, or remembered: no two regions may differ by a few rows.
+    """
     prefix, wanted, radii = (told.arrays[name].tolist() for name in ("prefix", "wanted", "radii"))
-    regions: list[Region] = []
+    covered: list[np.ndarray] = []
+    proposed: list[Region] = []
     sent = Sent(rows.n)
     if told.given:
         for members, _ in labeled_regions(rows, told.least, radii[0]):
             sent.add(members)
     past = hashlib.sha256(repr((told.least, told.start, told.given)).encode())
-    for end, count, delta in zip(prefix, wanted, radii):
-        past.update(told.centers[:end].tobytes() + told.levels[:end].tobytes() + repr((end, count, delta)).encode())
-        key = ("regions", past.digest())
+    for (end, refined), count, delta in zip(prefix, wanted, radii):
+        seen = told.centers[:end].tobytes() + told.levels[:end].tobytes() + told.refined[:refined].tobytes()
+        past.update(seen + repr((end, refined, count, delta)).encode())
+        key = ("trip", past.digest())
         if key in rows.cache:
-            regions = rows.cache[key]
-            for members, _ in regions:
-                sent.add(members)
+            covered, proposed, fresh = rows.cache[key]
+            sent.extend(fresh)
         else:
-            regions = best_regions(rows, told.uncovered(rows, end, delta), count, told.least, delta, sent)
-            rows.cache[key] = regions
+            before = len(sent)
+            covered = _covered(rows, told, delta, end, refined, sent)
+            proposed = best_regions(rows, told.uncovered(rows, delta, end, refined), count, told.least, delta, sent)
+            rows.cache[key] = covered, proposed, sent.since(before)
+    return covered, proposed
+
+
+def _covered(rows: Rows, told: _Told, delta: float, end: int, refined: int, sent: Sent) -> list[np.ndarray]:
+    """The client's region of each centre that is not refined: the rows it is the first to cover, none if they are few.
+
+    A region that differs by a few rows from one told before is replaced by that one; new ones are added to `sent`.
+    """
+    uncovered = told.uncovered(rows, delta, refined, refined)
+    regions = []
+    for members in shares(rows, uncovered, told.centers[refined:end], told.levels[refined:end], delta):
+        if len(members) < told.least:
+            regions.append(members[:0])
+        elif (like := sent.like(members, told.least)) is not None:
+            regions.append(like)
+        else:
+            sent.add(members)
+            regions.append(members)
     return regions
+
+
+def _sums(rows: Rows, regions: list[np.ndarray], bits: int) -> np.ndarray:
+    """(m, d) int32 fixed-point sums of the rows of each region."""
+    sums = np.zeros((len(regions), rows.d))
+    for place, members in enumerate(regions):
+        sums[place] = rows.x[members].sum(axis=0, dtype=np.float64)
+    return fixed(sums, bits)
 
 
 def _counts(rows: Rows, told: _Told) -> Arrays:
     """Uncovered samples in each ball, and in each two (above the diagonal, row by row), none below the least."""
-    uncovered = np.flatnonzero(told.uncovered(rows))
+    (end, refined), delta = told.arrays["prefix"][-1].tolist(), float(told.arrays["radii"][-1])
+    uncovered = np.flatnonzero(told.uncovered(rows, delta, end, refined))
     inside = rows.inside(told.arrays["balls"], told.arrays["sizes"], told.delta, uncovered).astype(np.float32)
     shared = np.rint(inside.T @ inside).astype(np.int32)  # whole numbers below 2**24: exact
     shared[shared < told.least] = 0
@@ -90,14 +128,14 @@ def _distances(rows: Rows, told: _Told) -> np.ndarray:
     """From each centre that is not assigned to the client's nearest free sample."""
     free = ~rows.taken
     free[_picks(rows, told)] = False
-    found = rows.nearest(told.centers[told.given + told.assigned :], free, again=True)[1]
+    found = rows.nearest(told.refined[told.given + told.assigned :], free, again=True)[1]
     return found if told.exact else coarse(found)
 
 
 def _picks(rows: Rows, told: _Told) -> np.ndarray:
     """Which samples the picks are that this client was given: of each centre in turn the nearest that is still free."""
     mine = told.given + told.arrays["mine"].astype(np.int64)
-    centers = told.centers[mine]
+    centers = told.refined[mine]
     known, picked = rows.cache.get("picks", (b"", np.empty(0, np.int64)))
     if not centers.tobytes().startswith(known):
         known, picked = b"", np.empty(0, np.int64)
@@ -116,7 +154,7 @@ def _alone(rows: Rows, told: _Told, picked: np.ndarray) -> np.ndarray:
     balls, everything = rows.balls(told.delta, 0), np.ones(rows.n, dtype=bool)
     free = ~rows.taken
     free[picked] = False
-    uncovered = told.uncovered(rows)
+    uncovered = told.uncovered(rows, told.delta, len(told.centers), len(told.refined))
     found: list[int] = []
     while len(found) < wanted:
         sizes = np.where(free[: balls.candidates], balls.sizes(uncovered), 0)

@@ -41,6 +41,7 @@ class Consortium:
     labeled: Sequence[int]  # of those, already labelled
     budgets: Sequence[int]
     dimensions: int
+    masked: bool = False  # summed answers travel under masks: a question of their own, more than one round trip each
 
     @property
     def clients(self) -> int:

@@ -42,4 +42,4 @@ def choose(
 def batch_ends(total: int, batches: int) -> list[int]:
     """How many picks there are after each batch; batches grow evenly, as the first picks change the coverage most."""
     weights = np.cumsum(np.arange(1, batches + 1))
-    return [int(end) for end in np.ceil(weights * total / weights[-1] - 1e-9)]
+    return sorted({int(end) for end in np.ceil(weights * total / weights[-1] - 1e-9)})

@@ -66,17 +66,25 @@ class Rows:
                     found[start : start + _TILE, columns[first : first + _TILE]] = part > 0
         return found
 
-    def covered(self, centers: np.ndarray, levels: np.ndarray, delta: float) -> np.ndarray:
-        """(n,) bool: which rows are in the ball of any centre. Remembers the last list, which the next begins with."""
+    def covered(self, centers: np.ndarray, levels: np.ndarray, delta: float, lasting: int) -> np.ndarray:
+        """(n,) bool: which rows are in the ball of any centre.
+
+        Remembers what the first `lasting` cover: the next list begins with those.
+        """
         key = ("covered", delta)
         count, digest, mask = self.cache.get(key, (0, b"", np.zeros(self.n, dtype=bool)))
-        if count > len(centers) or digest != _digest(centers[:count], levels[:count]):
+        if count > lasting or digest != _digest(centers[:count], levels[:count]):
             count, mask = 0, np.zeros(self.n, dtype=bool)
         mask = mask.copy()
-        rest = np.flatnonzero(~mask)
-        mask[rest] = self.inside(centers[count:], levels[count:], delta, rest).any(axis=1)
-        self.cache[key] = (len(centers), _digest(centers, levels), mask)
+        self._cover(mask, centers[count:lasting], levels[count:lasting], delta)
+        self.cache[key] = (lasting, _digest(centers[:lasting], levels[:lasting]), mask.copy())
+        self._cover(mask, centers[lasting:], levels[lasting:], delta)
         return np.array(mask)
+
+    def _cover(self, mask: np.ndarray, centers: np.ndarray, levels: np.ndarray, delta: float) -> None:
+        """Mark in `mask` (n,) the rows in the ball of any centre."""
+        rest = np.flatnonzero(~mask)
+        mask[rest] = self.inside(centers, levels, delta, rest).any(axis=1)
 
     def balls(self, delta: float, level: int) -> Balls:
         """The balls around the client's own rows at a level's radius."""
@@ -170,19 +178,36 @@ class Sent:
         self._n, self._count = n, 0
         self._sets = np.zeros((64, -(-n // 8)), dtype=np.uint8)
 
-    def discloses(self, members: np.ndarray, least: int) -> bool:
-        """Whether a region differs from one sent before by less than `least` rows: the two would give those away.
+    def like(self, members: np.ndarray, least: int) -> np.ndarray | None:
+        """The region sent before that differs from this one by the fewest rows, if those are less than `least`.
 
-        A region sent before is not worth sending again either.
+        Two such regions would give away the rows in which they differ.
         """
         differing = np.bitwise_count(self._sets[: self._count] ^ self._packed(members)).sum(axis=1, dtype=np.int64)
-        return bool((differing < least).any())
+        if differing.min(initial=least) >= least:
+            return None
+        mask = np.unpackbits(self._sets[int(differing.argmin())], count=self._n)
+        return np.flatnonzero(mask)
+
+    def discloses(self, members: np.ndarray, least: int) -> bool:
+        """Whether there is a region like this one. One that was sent before is not worth sending again either."""
+        return self.like(members, least) is not None
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, members: np.ndarray) -> None:
-        if self._count == len(self._sets):
+        self.extend(self._packed(members)[None])
+
+    def since(self, count: int) -> np.ndarray:
+        """All but the first `count` regions, as bits, for `extend`."""
+        return self._sets[count : self._count].copy()
+
+    def extend(self, sets: np.ndarray) -> None:
+        while self._count + len(sets) > len(self._sets):
             self._sets = np.concatenate([self._sets, np.zeros_like(self._sets)])
-        self._sets[self._count] = self._packed(members)
-        self._count += 1
+        self._sets[self._count : self._count + len(sets)] = sets
+        self._count += len(sets)
 
     def _packed(self, members: np.ndarray) -> np.ndarray:
         mask = np.zeros(self._n, dtype=bool)
@@ -236,6 +261,16 @@ def labeled_regions(rows: Rows, least: int, delta: float) -> list[Region]:
         rest = rest[[len(members) < least for members in balls]] if len(rest) else rest
     rows.cache[key] = found
     return found
+
+
+def shares(
+    rows: Rows, uncovered: np.ndarray, centers: np.ndarray, levels: np.ndarray, delta: float
+) -> list[np.ndarray]:
+    """Which of the `uncovered` rows each of `centers` covers first, in their order: no row is in two of these sets."""
+    among = np.flatnonzero(uncovered)
+    inside = rows.inside(centers, levels, delta, among)
+    first = np.where(inside.any(axis=1), inside.argmax(axis=1), -1) if len(centers) else np.full(len(among), -1)
+    return [among[first == place] for place in range(len(centers))]
 
 
 def centroids(rows: Rows, regions: Sequence[Region], least: int, delta: float) -> tuple[np.ndarray, np.ndarray]:

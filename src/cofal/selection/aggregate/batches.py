@@ -1,0 +1,100 @@
+"""FederatedProbCover in batches: one round trip a batch, in which all that a batch needs of the clients is asked.
+
+A batch passes through four trips, and a trip serves four batches: proposals for the next one; counts, by which this one
+is chosen; sums, by which the centres of the last one are refined; and who is nearest to the centres before those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from cofal.selection.aggregate.coverstate import Offers, State
+from cofal.selection.aggregate.exchange import Arrays, Question, total
+from cofal.selection.aggregate.overlaps import batch_ends
+
+BATCHES = 20  # at most: every batch sends all centres so far to every client
+BESIDE = 3  # round trips that are no batch: the first proposals, the last refinement, who is nearest to the last
+OFFERS = 4  # proposals that are looked at for each pick of a batch
+FINER = 0.75  # of the radius, once the regions that are left are too small to speak of
+WORTH = 0.75  # a ball is expected to gain so many times `min_region` samples a client, or a higher level is looked at
+KEPT = 4  # older proposals that stay in the running, for each pick of the batch: they are not proposed again
+SUMMED = ("gains", "overlaps", "sums")  # the parts of an answer of which only totals are needed
+
+
+def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any, None]:
+    """Take `picks` centres and assign them in at most `trips` round trips (more if sums are masked: see `_Trip`).
+
+    A level is left when no ball of it is expected to gain `WORTH` times `min_region` samples a client: a client's later
+    proposals are of what is left of its own rows alone, and others may have covered it. What a batch
+    lacks is left to the next. Once there is nothing to propose, the radius becomes smaller, so that less is covered.
+    """
+    ends = batch_ends(picks, max(1, min(trips - BESIDE, picks, BATCHES)))
+    trip, offers, least = _Trip(state), Offers(state.consortium.dimensions), WORTH * state.min_region * len(state.left)
+    for end, following in zip([0, *ends], [*ends, picks]):
+        offers.keep(state.room[offers.clients] > 0)
+        answers, totals = yield from trip.ask(offers, following - end)
+        state.assign(answers)
+        state.refine(totals.get("sums"))
+        size = end - state.picks
+        best: list[int] = []
+        if len(offers):
+            best, expected = offers.choose(totals, state.room, size, least)
+            state.accept(offers, best)
+            offers.keep_best(expected, KEPT * max(size, following - end))
+        offers.add(answers)
+        if len(best) < size and not len(offers):  # nearly all is covered: what is far from the picks at a closer look?
+            state.delta *= FINER
+    if len(state.refined) < len(state.centers):
+        state.refine((yield from trip.sums())["sums"])
+    state.repeat(picks)
+    if state.pending:
+        state.assign((yield state.question("nearest")))
+
+
+class _Trip:
+    """Asks for proposals, distances, counts and sums at once; where sums are masked, for the last two in another trip.
+
+    Every question lists what was asked before: how many centres there were and how many of them were refined, the
+    radius, and how many proposals each client was asked for.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._prefix, self._radii = np.empty((0, 2), np.int32), np.empty(0)
+        self._wanted = np.empty((len(state.left), 0), np.int32)
+
+    def ask(self, offers: Offers, size: int) -> Generator[Question, Any, tuple[list[Arrays], Arrays]]:
+        """All answers, and the totals: of `offers`, and of the centres that are not refined yet.
+
+        The proposals are for a batch of `size` picks, by the clients that have labels left.
+        """
+        able = self._state.room > 0
+        self._note(np.where(able, -(-OFFERS * size // max(1, int(able.sum()))), 0))
+        if not self._state.consortium.masked:
+            answers = yield self._question("refresh", summed=False, **offers.balls)
+            return answers, total([{name: answer[name] for name in SUMMED} for answer in answers])
+        answers = yield self._question("propose", summed=False)
+        totals: Arrays = {}
+        if len(offers) or len(self._state.refined) < len(self._state.centers):
+            totals = yield self._question("count", summed=True, **offers.balls)
+        return answers, totals
+
+    def sums(self) -> Generator[Question, Any, Arrays]:
+        """The totals that refine the last centres."""
+        self._note(np.zeros(len(self._state.left), np.int64))
+        none = Offers(self._state.consortium.dimensions)
+        totals: Arrays = yield self._question("count", summed=True, **none.balls)
+        return totals
+
+    def _note(self, wanted: np.ndarray) -> None:
+        state = self._state
+        self._prefix = np.append(self._prefix, np.array([[len(state.centers), len(state.refined)]], np.int32), axis=0)
+        self._radii = np.append(self._radii, state.delta)
+        self._wanted = np.concatenate([self._wanted, wanted[:, None].astype(np.int32)], axis=1)
+
+    def _question(self, kind: str, *, summed: bool, **arrays: np.ndarray) -> Question:
+        own = [{"wanted": row} for row in self._wanted]
+        return self._state.question(kind, own, summed=summed, prefix=self._prefix, radii=self._radii, **arrays)
