@@ -93,9 +93,10 @@ def test_select_takes_auto_and_one_total(files, tmp_path):
         app, ["select", *files, "--total", "12", "--coordination", "auto", "--out", str(out), "--json"]
     )
     told = json.loads(result.output)
-    assert told["auto"]["decision"] == "mixed"
+    assert told["auto"]["decision"] == "by-kind"
     assert len(told["picks"]) == 12
-    shown = CliRunner().invoke(app, ["select", *files, "--total", "12", "--coordination", "auto", "--out", str(out)])
+    switched = ["--method", "typiclust", "--coordination", "auto"]
+    shown = CliRunner().invoke(app, ["select", *files, "--total", "12", *switched, "--out", str(out)])
     assert "some clients are alike; together: 0+1; the others alone" in shown.output
     refused = CliRunner().invoke(app, ["select", *files, "--out", str(out)])
     assert "--budget for each client, or one --total" in str(refused.exception)

@@ -1,4 +1,4 @@
-"""`coordination="auto"`: its two ends are central and per-client, and every selection between is feasible."""
+"""`coordination="auto"`: by kind where the selector can; else its two ends are central and per-client."""
 
 import importlib
 
@@ -7,6 +7,7 @@ import pytest
 from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds, look_alikes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 import cofal
 from cofal.errors import UserError
@@ -16,32 +17,62 @@ from cofal.selection.overlap import measure
 from cofal.selection.pool import Budgets, Picked, Pool
 
 METHODS = {"probcover": {"delta": 0.7}, "typiclust": {}, "maxherding": {}}
+AUTO_RADIUS = {"probcover": {"delta": "auto"}, "maxherding": {}}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_alike_clients_choose_as_under_central_coordination(method):
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_alike_clients_choose_as_under_central_coordination():
     embeddings = kinds(np.random.default_rng(0), ALIKE)
-    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", **METHODS[method])
+    picks = cofal.select(embeddings, [3, 4, 5], "typiclust", "auto")
     assert picks.decision.kind == "central"
-    assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "central", **METHODS[method]).order
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], "typiclust", "central").order
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_unlike_clients_choose_as_if_alone(method):
+def test_unlike_clients_choose_as_if_alone():
     embeddings = look_alikes(np.random.default_rng(1), UNLIKE)
-    picks = cofal.select(embeddings, [3, 4, 5], method, "auto", **METHODS[method])
+    picks = cofal.select(embeddings, [3, 4, 5], "typiclust", "auto")
     assert picks.decision.kind == "per-client"
-    assert picks.order == cofal.select(embeddings, [3, 4, 5], method, "per-client", **METHODS[method]).order
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], "typiclust", "per-client").order
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_two_alike_clients_choose_together_and_the_third_alone(method):
+def test_two_alike_clients_choose_together_and_the_third_alone():
     embeddings = look_alikes(np.random.default_rng(2), TWO_AND_ONE)
-    picks = cofal.select(embeddings, [4, 4, 4], method, "auto", **METHODS[method])
+    picks = cofal.select(embeddings, [4, 4, 4], "typiclust", "auto")
     assert picks.decision.groups == [[0, 1], [2]]
-    pair = cofal.select(embeddings[:2], [4, 4], method, "central", **METHODS[method])
-    alone = cofal.select(embeddings[2:], [4], method, "per-client", **METHODS[method])
+    pair = cofal.select(embeddings[:2], [4, 4], "typiclust", "central")
+    alone = cofal.select(embeddings[2:], [4], "typiclust", "per-client")
     assert [rows.tolist() for rows in picks.indices] == [rows.tolist() for rows in [*pair.indices, *alone.indices]]
+
+
+@pytest.mark.parametrize("method", ["probcover", "maxherding"])
+def test_where_a_selector_tells_kinds_apart_alike_clients_repeat_nothing(method):
+    embeddings = kinds(np.random.default_rng(0), ALIKE)
+    picks = cofal.select(embeddings, [2, 2, 2], method, "auto", **METHODS[method])
+    assert picks.decision.kind == "by-kind"
+    assert picks.decision.groups == [[0, 1, 2]]
+    assert sorted(row // 40 for _, row in picks.order) == list(range(6)), "one label for each kind"
+
+
+@pytest.mark.parametrize("method", ["probcover", "maxherding"])
+def test_where_a_selector_tells_kinds_apart_blurred_ones_are_not_neglected(method):
+    """Digits blurred by noise, two of them to a client: a label of one stands for no row of another."""
+    x, y = load_digits(return_X_y=True)
+    right = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x_unit = unit(unit(x - x.mean(0)) + 0.25 * rng.normal(size=x.shape))
+        order = rng.permutation(len(x))
+        own, test = order[:900], order[900:]
+        parts = [own[np.isin(y[own], two)] for two in rng.permutation(10).reshape(5, 2)]
+        for how in ("central", "auto"):
+            picks = cofal.select([x_unit[part] for part in parts], [6] * 5, method, how, **AUTO_RADIUS[method])
+            rows = np.concatenate([part[picked] for part, picked in zip(parts, picks.indices)])
+            nearest = (x_unit[test] @ x_unit[rows].T).argmax(1)
+            right.append((y[rows][nearest] == y[test]).mean())
+    assert np.mean(right[1::2]) > np.mean(right[::2]) + 0.01
 
 
 @settings(deadline=None, max_examples=25)
@@ -128,7 +159,7 @@ def test_clients_do_not_change_sides_from_one_selection_to_the_next(sharing, mon
     monkeypatch.setattr(importlib.import_module("cofal.selection.closeness"), "SAMPLE", 600)  # of 1,800 rows
     embeddings = look_alikes(np.random.default_rng(7), TWO_AND_ONE)
     first, later = (
-        cofal.select(embeddings, [2, 2, 2], coordination="auto", sharing=sharing, labeled=labelled, seed=seed)
+        cofal.select(embeddings, [2, 2, 2], "typiclust", "auto", sharing=sharing, labeled=labelled, seed=seed)
         for labelled, seed in ((None, 0), ([np.arange(5)] * 3, 1))
     )
     assert first.decision.as_dict() == later.decision.as_dict()
@@ -149,7 +180,8 @@ def test_groups_take_turns_one_pick_for_each_of_their_clients():
 
 def test_the_result_says_what_was_measured_and_decided():
     embeddings = look_alikes(np.random.default_rng(5), TWO_AND_ONE)
-    told = cofal.select(embeddings, [2, 2, 2], coordination="auto").decision.as_dict()
+    assert "own kind" in cofal.select(embeddings, [2, 2, 2], coordination="auto").decision.in_words()
+    told = cofal.select(embeddings, [2, 2, 2], "typiclust", "auto").decision.as_dict()
     assert told["decision"] == "mixed"
     assert told["groups"] == [[0, 1], [2]]
     low, high = told["overlap_interval"]

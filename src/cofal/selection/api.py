@@ -16,7 +16,7 @@ from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Method
 from cofal.selection.aggregate.exchange import run as converse
 from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
-from cofal.selection.auto import choose_by, decide, decision_stream
+from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
@@ -58,7 +58,7 @@ def select(
     one in all, which is then divided by what each client's rows can add (docs/auto.md). method: probcover, typiclust,
     maxherding, random, or a selector of your own (docs/selection.md). coordination: central picks over the union of
     all clients, aggregate does so from centroids, counts and distances only (docs/aggregate-selection.md), per-client
-    lets each choose alone, auto measures how alike the clients are and decides (docs/auto.md). labeled: positions
+    lets each choose alone, auto coordinates as much as helps (docs/auto.md). labeled: positions
     already labelled, one list per client. epsilon: expected displacement of noise put on every embedding before a
     central or auto selection; mechanism: which noise, tangent or vmf (docs/privacy.md). already_noised: the embeddings
     carry that noise and none is added, as at a server that was sent them. sharing: what clients show under auto,
@@ -97,7 +97,10 @@ def select(
         return _selection(pool, _run(selector, pool, checked, seed, params))
     if coordination == "auto":
         decision = decide(pool)
-        picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))
+        if "kinds" in inspect.signature(selector).parameters:
+            picked, decision = _run(selector, pool, checked, seed, {"kinds": True, **params}), by_kind(decision)
+        else:
+            picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))
         return replace(_selection(pool, picked), decision=decision)
     return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
 

@@ -12,6 +12,8 @@ from cofal.errors import UserError
 from cofal.selection.coverage import KernelCoverage
 from cofal.selection.greedy import Quota, greedy
 from cofal.selection.kernels import Kernel
+from cofal.selection.kind_coverage import KindCoverage
+from cofal.selection.kinds import kindred
 from cofal.selection.kmeans import content_hash
 from cofal.selection.pool import Budgets, Picked, Pool
 
@@ -28,8 +30,9 @@ def cover(
     rng: np.random.Generator,
     memory_limit: int,
     approx: bool | int,
+    kinds: bool = False,
 ) -> Picked:
-    """The greedy picks of largest kernel coverage.
+    """The greedy picks of largest kernel coverage, with `kinds` of rows of each pick's kind (`kind_coverage.py`).
 
     `approx` is False (exact), True (picks come from `SAMPLE` rows) or another number of such rows; pools of no more
     rows are covered exactly.
@@ -38,13 +41,13 @@ def cover(
         raise UserError(f"memory_limit = {memory_limit!r} is not a number of bytes above 0")
     size = sample_size(approx)
     if not size or size >= pool.n:
-        exact = _exactly(pool, budgets, kernel, memory_limit)
+        exact = _exactly(pool, budgets, kernel, memory_limit, kinds)
         return Picked(exact.rows, exact.gains, coverage_loss=0.0 if size else None)
     stand_ins = sampled(pool, budgets, size, rng)
-    inner = _exactly(pool.subset(stand_ins), budgets, kernel, memory_limit)
+    inner = _exactly(pool.subset(stand_ins), budgets, kernel, memory_limit, kinds)
     picks = stand_ins[inner.rows]
     loss = coverage_loss(
-        pool, budgets, picks, kernel, rng, lambda part, each: _exactly(part, each, kernel, memory_limit)
+        pool, budgets, picks, kernel, rng, lambda part, each: _exactly(part, each, kernel, memory_limit, kinds)
     )
     gains = None if inner.gains is None else inner.gains * (pool.n / len(stand_ins))
     return Picked(picks, gains, coverage_loss=loss)
@@ -79,7 +82,9 @@ def coverage_loss(
     return max(0.0, 1 - _coverage(judges, kernel, ours) / _coverage(judges, kernel, exact))
 
 
-def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int) -> Picked:
+def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int, kinds: bool) -> Picked:
+    if kinds:
+        return greedy(KindCoverage(pool, kernel, kindred(pool), memory_limit), Quota(pool, budgets))
     threads = numba.get_num_threads()
     try:
         if pool.n <= _SERIAL:

@@ -1,15 +1,16 @@
 """`coordination="auto"`: who chooses with whom, from how alike the clients are and whether they only look alike.
 
 Choosing together is worth the more, the more alike the clients are, and harms as far as they overlap in appearance
-only: then a label at one stands for rows of another kind at the other. Where it pays for all, all choose together, as
-under central coordination; else only clients of one source do, and the others choose alone, as per-client. Why, and
-what was tried besides, is told in docs/auto.md.
+only: then a label at one stands for rows of another kind at the other. A selector that can tell kinds apart
+(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others: where
+choosing together pays for all, all do, as under central coordination; else only clients of one source do, and the
+others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from cofal.selection.overlap import (
     resampled,
 )
 from cofal.selection.pool import Budgets, Picked, Pool
+from cofal.selection.remember import once_per_rows
 
 BORNE = 0.049  # overlap in appearance only that choosing together bears
 BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, with more for a unit of likeness
@@ -49,10 +51,13 @@ class Decision:
     groups: list[list[int]]  # clients that choose together, each group ascending
     certainty: float  # share of samples of rows, drawn again, under which the groups come out the same
     spread: float  # of `margin`: how far from 0 either coordination could still win in the trials
+    by_kind: bool = False  # all choose at once, each pick for rows of its own kind: groups do not matter
 
     @property
     def kind(self) -> str:
-        """central, per-client, or mixed."""
+        """by-kind, central, per-client, or mixed."""
+        if self.by_kind:
+            return "by-kind"
         if len(self.groups) == 1:
             return "central"
         return "mixed" if len(self.groups) < sum(map(len, self.groups)) else "per-client"
@@ -77,6 +82,8 @@ class Decision:
         """The decision as a sentence."""
         low, high = self.overlap.interval
         told = f"overlap {min(self.overlap.mean, 1):.2f} ({low:.2f} to {high:.2f})"  # chance may take it beyond 1
+        if self.kind == "by-kind":
+            return f"{told}: the clients choose together, and each pick counts for samples of its own kind"
         if self.kind == "central" and self.overlap.mean >= _TOLD_ALIKE:
             return f"{told}: the clients are alike and choose together"
         if self.kind == "central":
@@ -92,6 +99,7 @@ def decision_stream() -> np.random.Generator:
     return generator(0, "auto")
 
 
+@once_per_rows
 def decide(pool: Pool) -> Decision:
     """Measure the clients of `pool` and settle who chooses with whom."""
     rng = decision_stream()
@@ -107,6 +115,11 @@ def decide(pool: Pool) -> Decision:
     same = [_groups(likeness, float(each)) == groups for likeness, each in zip(likeness_again, again)]
     found = measure(counts, rng)
     return Decision(found, harm, BORNE - harm, float(again.std()), groups, float(np.mean(same)), SPREAD)
+
+
+def by_kind(decision: Decision) -> Decision:
+    """The same measurements where the selector tells kinds apart itself."""
+    return replace(decision, groups=[list(range(len(decision.overlap.matrix)))], certainty=1.0, by_kind=True)
 
 
 def settle(counts: np.ndarray, blurred: float, rng: np.random.Generator, least: float = -np.inf) -> Decision:

@@ -27,6 +27,7 @@ def maxherding(
     kept_cosine: float = 1.0,
     memory_limit: int = MEMORY_LIMIT,
     approx: bool | int = False,
+    kinds: bool = False,
 ) -> Picked:
     """Rows in the order picked, with their gains.
 
@@ -36,6 +37,7 @@ def maxherding(
     where the pool's rows keep only the share `kept_cosine` of their cosine to the rows behind them, that of a gaussian
     or tophat kernel is corrected, unless `correct_lengthscale` is False. `memory_limit` (bytes) never changes the
     picks; `approx` picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
+    With `kinds` a row is worth what it covers of rows that are likely of its kind (`kind_coverage.py`).
     """
     if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
         raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
@@ -44,7 +46,7 @@ def maxherding(
             lengthscale = noised_lengthscale(lengthscale, kept_cosine)
         elif kernel == "tophat":
             lengthscale = noised_radius(lengthscale, kept_cosine)
-    return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx)
+    return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx, kinds)
 
 
 def noised_lengthscale(lengthscale: float, kept_cosine: float) -> float:

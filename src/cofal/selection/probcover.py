@@ -24,6 +24,7 @@ def probcover(
     kept_cosine: float = 1.0,
     memory_limit: int = MEMORY_LIMIT,
     approx: bool | int = False,
+    kinds: bool = False,
 ) -> Picked:
     """Rows in the order picked, with the number of rows that each newly covered.
 
@@ -31,6 +32,7 @@ def probcover(
     without noise: where the pool's rows keep only the share `kept_cosine` of their cosine to the rows behind them, it
     is widened accordingly, unless `correct_radius` is False. `memory_limit` (bytes) never changes the picks; `approx`
     picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
+    With `kinds` a row is worth what it covers of rows that are likely of its kind (`kind_coverage.py`).
     """
     if delta == "auto":
         delta = estimate_radius(pool, rng)  # between the rows as they are, noise included
@@ -38,7 +40,7 @@ def probcover(
         raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
     elif correct_radius and kept_cosine != 1:
         delta = noised_radius(delta, kept_cosine)
-    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx)
+    return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx, kinds)
 
 
 def noised_radius(delta: float, kept_cosine: float) -> float:

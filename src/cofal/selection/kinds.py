@@ -1,0 +1,118 @@
+"""Kinds of rows, told apart by the embedding and by who holds them.
+
+Rows that lie together need not be of one kind. Where clients differ, who holds a row says more: a row between two kinds
+is most likely of the one that its client has many of. So the kinds are a mixture whose components are common to all
+clients and whose weights are each client's own. How far weights may differ is read from the counts: clients of one
+source get the same ones, and then the kinds follow from the embedding alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cofal.rng import generator
+from cofal.selection.closeness import closeness
+from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.overlap import mean_of_pairs
+from cofal.selection.pool import Pool
+from cofal.selection.remember import once_per_rows
+
+ROWS_PER_KIND = (80, 40, 20)  # the divisions whose mean tells how likely two rows are of one kind
+MOST_ROWS = 5000  # pools of more rows have no more kinds than one of so many
+SAMPLE = 20_000  # rows from which the kinds of larger pools are learnt
+SHARPNESS = 10.0  # chances of kinds go with exp(10 cos) of the angle to their centres
+ROUNDS = 20
+_TILE = 8192
+_NEVER = 1e-6  # least share of a client's rows that a kind is taken to have, against its share of all
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Chances of each row to be of each kind, (n, kinds) float32, rows adding up to 1."""
+
+    chances: np.ndarray  # given where the row lies and whose it is
+    blind: np.ndarray  # the same kinds, given only where the row lies
+
+
+@dataclass(frozen=True)
+class Kindred:
+    """How likely two rows are of one kind: the product of their rows of `common`, or of `blind` to who holds them."""
+
+    common: np.ndarray  # (n, m) float32
+    blind: np.ndarray  # (n, m) float32
+    unlike: float  # how unlike the clients are: 0 for one source, 1 without likeness
+
+
+@once_per_rows
+def kindred(pool: Pool) -> Kindred:
+    """The mean of a few divisions into kinds; it depends on the rows alone, so it is the same in every selection."""
+    rng = generator(0, "kinds")
+    numbers = [max(min(pool.n, MOST_ROWS) // rows, 1) for rows in ROWS_PER_KIND]
+    found = [kinds(pool, number, rng) for number in numbers]
+    alike = float(mean_of_pairs(closeness(pool.in_memory(), rng).near))
+    return Kindred(
+        _side_by_side([each.chances for each in found]),
+        _side_by_side([each.blind for each in found]),
+        min(max(1 - alike, 0.0), 1.0),
+    )
+
+
+def _side_by_side(divisions: list[np.ndarray]) -> np.ndarray:
+    """Chances squared and made to add up to 1 again, which trusts the likelier kinds more, so that products average."""
+    sharp = [chances**2 / (chances**2).sum(1, keepdims=True) for chances in divisions]
+    common: np.ndarray = np.hstack(sharp) / np.float32(np.sqrt(len(sharp)))
+    return common
+
+
+def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
+    """Divide the rows of `pool` into `number` kinds, some of which may stay empty."""
+    pool = pool.in_memory()
+    sample = pool
+    if pool.n > SAMPLE:
+        sample = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+    x = sample.tile(0, sample.n).cpu().numpy()
+    chances = np.eye(number, dtype=np.float32)[kmeans(sample, number, rng).labels]
+    for _ in range(ROUNDS):
+        centers = chances.T @ x
+        centers /= np.maximum(np.linalg.norm(centers, axis=1, keepdims=True), 1e-9)
+        lean = leaning(
+            np.array([chances[a:b].sum(0, dtype=np.float64) for a, b in zip(sample.offsets, sample.offsets[1:])])
+        )
+        chances = _chances(SHARPNESS * (x @ centers.T) + lean[sample.owner])
+    known, blind = [], []
+    for start in range(0, pool.n, _TILE):
+        stop = min(start + _TILE, pool.n)
+        scores = SHARPNESS * (pool.tile(start, stop).cpu().numpy() @ centers.T)
+        known.append(_chances(scores + lean[pool.owner[start:stop]]))
+        blind.append(_chances(scores))
+    return Kinds(np.concatenate(known), np.concatenate(blind))
+
+
+def _chances(scores: np.ndarray) -> np.ndarray:
+    """Rows of `scores` made chances, float32."""
+    chances: np.ndarray = np.exp(scores - scores.max(1, keepdims=True))
+    chances /= chances.sum(1, keepdims=True)
+    single: np.ndarray = chances.astype(np.float32, copy=False)
+    return single
+
+
+def leaning(counts: np.ndarray) -> np.ndarray:
+    """(clients, kinds) float32 logarithm of how much more of a kind each client has than all together.
+
+    `counts` (clients, kinds) are rows, whole or in parts. Clients are taken to be drawn from a Dirichlet distribution
+    around the shares of all: how much counts spread beyond chance tells its strength, and shares are drawn towards
+    those of all accordingly. Where they spread no more than by chance all leanings are 0.
+    """
+    held = counts.sum(1) > 0
+    rows, shares = counts.sum(1, keepdims=True), counts.sum(0) / max(counts.sum(), 1)
+    free = (int(held.sum()) - 1) * (int((shares > 0).sum()) - 1)
+    expected = rows * shares
+    far = (counts - expected) ** 2 / np.where(expected > 0, expected, 1)
+    spread = far.sum() / free if free > 0 else 0.0  # 1 by chance, more the more clients differ
+    if spread <= 1:
+        return np.zeros(counts.shape, np.float32)
+    strength = max((rows[held].mean() - spread) / (spread - 1), 1e-3)
+    more = (counts + strength * shares) / ((rows + strength) * np.where(shares > 0, shares, 1))
+    return np.log(np.where(shares > 0, more, 1) + _NEVER).astype(np.float32)
