@@ -23,11 +23,11 @@ def test_alike_clients_would_waste_labels_and_unlike_ones_would_not():
     assert alike.decision.kind == "central"
 
 
-def test_clients_that_only_look_alike_should_choose_alone():
+def test_clients_that_only_look_alike_should_not_choose_as_one():
     advice = advise(look_alikes(np.random.default_rng(0), UNLIKE), [6, 6, 6])
     assert advice.central_wins < 0.05
     assert advice.decision.kind == "per-client"
-    assert any("choose alone" in line for line in advice.in_words(["a", "b", "c"]))
+    assert any("of different kinds" in line for line in advice.in_words(["a", "b", "c"]))
 
 
 def test_one_total_budget_is_divided():
@@ -56,7 +56,7 @@ def test_the_command_tells_people_and_draws(files, tmp_path, ending):
     result = CliRunner().invoke(app, ["advise", *files, "--budget", "18", "--figure", str(figure)])
     assert result.exit_code == 0, result.output
     assert "How alike" in result.output
-    assert "choose together" in result.output
+    assert "Only some clients are alike" in result.output
     assert "--coordination auto" in result.output
     assert figure.read_bytes()[:4] in (b"\x89PNG", b"<?xm")
     before = figure.read_bytes()

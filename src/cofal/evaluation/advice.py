@@ -89,17 +89,22 @@ class Advice:
             )
         elif self.decision.kind == "per-client":
             lines.append(
-                "Let each client choose alone: what looks alike in their images is "
-                f"{sure} of different kinds ({likely:.0%}), and choosing together would neglect some of them."
+                "Do not choose as if all images were of one source: what looks alike at different clients is "
+                f"{sure} of different kinds ({likely:.0%}), and some of them would be neglected."
             )
         else:
             extreme = "together" if self.central_wins > 0.5 else "alone"
             groups = [" and ".join(names[client] for client in each) for each in self.decision.groups if len(each) > 1]
             lines.append(
-                f"Coordinate in part: {', '.join(groups)} choose together, the others alone. If all did the same, "
+                f"Only some clients are alike: {', '.join(groups)}. If all did the same, "
                 f"choosing {extreme} would {sure} do better ({likely:.0%})."
             )
-        instead = "" if self.radius is None else f" (with probcover instead, --delta {self.radius:.2f})"
+        instead = ""
+        if self.radius is not None:  # the embeddings are seen
+            instead = (
+                f" (with probcover instead, --delta {self.radius:.2f}): it chooses for all at once, and each pick "
+                "counts for images of its own kind"
+            )
         lines.append(
             f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
             f"--method {METHOD} --coordination auto{instead}."
