@@ -176,7 +176,7 @@ class Sent:
 
     def __init__(self, n: int) -> None:
         self._n, self._count = n, 0
-        self._sets = np.zeros((64, -(-n // 8)), dtype=np.uint8)
+        self._sets = np.zeros((64, -(-n // 64)), dtype=np.uint64)  # a bit a row
 
     def like(self, members: np.ndarray, least: int) -> np.ndarray | None:
         """The region sent before that differs from this one by the fewest rows, if those are less than `least`.
@@ -186,8 +186,7 @@ class Sent:
         differing = np.bitwise_count(self._sets[: self._count] ^ self._packed(members)).sum(axis=1, dtype=np.int64)
         if differing.min(initial=least) >= least:
             return None
-        mask = np.unpackbits(self._sets[int(differing.argmin())], count=self._n)
-        return np.flatnonzero(mask)
+        return np.flatnonzero(np.unpackbits(self._sets[int(differing.argmin())].view(np.uint8), count=self._n))
 
     def discloses(self, members: np.ndarray, least: int) -> bool:
         """Whether there is a region like this one. One that was sent before is not worth sending again either."""
@@ -210,9 +209,9 @@ class Sent:
         self._count += len(sets)
 
     def _packed(self, members: np.ndarray) -> np.ndarray:
-        mask = np.zeros(self._n, dtype=bool)
+        mask = np.zeros(64 * self._sets.shape[1], dtype=bool)
         mask[members] = True
-        return np.packbits(mask)
+        return np.packbits(mask).view(np.uint64)
 
 
 Region = tuple[np.ndarray, int]  # rows, level
