@@ -14,6 +14,10 @@ from cofal.selection.pool import Budgets, Pool
 METHODS = ("probcover", "maxherding")
 
 
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
 def blurred(rng, rows=150, d=16, apart=0.5):
     """Two kinds that overlap, each held almost entirely by a client of its own, and the kind of each row."""
     centers = np.zeros((2, d))
@@ -58,6 +62,16 @@ def test_chances_add_up_and_a_common_kind_is_a_chance():
     together = seen.common @ seen.common.T
     assert together.min() >= 0
     assert together.max() <= 1 + 1e-5
+
+
+def test_a_weak_embedding_tells_no_kinds_apart_and_auto_falls_back_to_its_switch():
+    rng = np.random.default_rng(8)
+    weak = [unit(1 + 0.3 * rng.normal(size=(200, 64))) for _ in range(2)]
+    tight = [unit(np.eye(64)[rng.integers(8, size=200)] + 0.05 * rng.normal(size=(200, 64))) for _ in range(2)]
+    assert not kindred(Pool(weak)).clear
+    assert kindred(Pool(tight)).clear
+    assert cofal.select(weak, [3, 3], coordination="auto").decision.kind in ("central", "per-client")
+    assert cofal.select(tight, [3, 3], coordination="auto").decision.kind == "by-kind"
 
 
 def test_holders_of_one_source_tell_nothing():

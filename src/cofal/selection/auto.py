@@ -2,9 +2,10 @@
 
 Choosing together is worth the more, the more alike the clients are, and harms as far as they overlap in appearance
 only: then a label at one stands for rows of another kind at the other. A selector that can tell kinds apart
-(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others: where
-choosing together pays for all, all do, as under central coordination; else only clients of one source do, and the
-others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
+(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others, and in an
+embedding too weak to tell kinds apart: where choosing together pays for all, all do, as under central coordination;
+else only clients of one source do, and the others choose alone, as per-client. Why, and what was tried besides, is told
+in docs/auto.md.
 """
 
 from __future__ import annotations

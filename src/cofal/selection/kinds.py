@@ -23,6 +23,7 @@ ROWS_PER_KIND = (80, 40, 20)  # the divisions whose mean tells how likely two ro
 MOST_ROWS = 5000  # pools of more rows have no more kinds than one of so many
 SAMPLE = 20_000  # rows from which the kinds of larger pools are learnt
 SHARPNESS = 10.0  # chances of kinds go with exp(10 cos) of the angle to their centres
+CLEAR = 0.2  # chance that a row is twice taken for the same kind, from which kinds are told apart
 ROUNDS = 20
 _TILE = 8192
 _NEVER = 1e-6  # least share of a client's rows that a kind is taken to have, against its share of all
@@ -43,6 +44,11 @@ class Kindred:
     common: np.ndarray  # (n, m) float32
     blind: np.ndarray  # (n, m) float32
     unlike: float  # how unlike the clients are: 0 for one source, 1 without likeness
+
+    @property
+    def clear(self) -> bool:
+        """Whether kinds are told apart at all. In a weak embedding every row could be of any, and they say nothing."""
+        return bool((self.common**2).sum(1).mean() >= CLEAR)
 
 
 @once_per_rows
