@@ -208,6 +208,21 @@ def test_noise_on_counts_is_charged_and_the_spent_budget_ends_the_selection(tmp_
         run_recorded(tmp_path / "short", cache, noise[0], noise[1].replace("epsilon=40", "epsilon=0.5"))
 
 
+@pytest.mark.parametrize("secure", ["false", "true"])
+def test_a_question_without_counts_costs_nothing(tmp_path, cache, secure):
+    """ProbCover's first question has no balls to count in, and its last refinement neither."""
+    noise = [
+        "selection.methods=['probcover']",
+        'selection.count_noise={mechanism="laplace", parameter=4.0, epsilon=1e6}',
+        f"selection.secure_sums={secure}",
+    ]
+    run, _ = run_recorded(tmp_path / "run", cache, *noise)
+    assert all(len(ids) == 4 for ids in asked_at(run).values())
+    charged = read_json(run.sites / "site-0" / "privacy" / "spent.json")["answers"]
+    assert charged
+    assert all(entry["times"] >= 1 for entry in charged)
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_selection_lost_after_the_sites_took_note_is_repeated_with_the_same_picks(finished, tmp_path, cache, steps):
     """Killed between the sites' note and the server's: the sites' lists then hold picks that the server never saw."""

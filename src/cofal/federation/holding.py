@@ -64,7 +64,8 @@ def _noised(
     no repetition can average away, and costs nothing more.
     """
     noise = site.settings.policy.count_noise
-    counted = {name: partition for name, partition in halves(str(config["method"])).counts.items() if name in answer}
+    kinds = halves(str(config["method"])).counts
+    counted = {name: partition for name, partition in kinds.items() if name in answer and answer[name].size}
     if noise is None or not counted:
         return answer
     question = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
