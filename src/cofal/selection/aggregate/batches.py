@@ -28,8 +28,8 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
     """Take `picks` centres and assign them in at most `trips` round trips (more if sums are masked: see `_Trip`).
 
     A level is left when no ball of it is expected to gain `WORTH` times `min_region` samples a client: a client's later
-    proposals are of what is left of its own rows alone, and others may have covered it. What a batch
-    lacks is left to the next. Once there is nothing to propose, the radius becomes smaller, so that less is covered.
+    proposals are of what is left of its own rows alone, and others may have covered it. What a batch lacks is left to
+    the next. Once there is nothing to propose, the radius becomes smaller, so that less is covered.
     """
     ends = batch_ends(picks, max(1, min(trips - BESIDE, picks, BATCHES)))
     trip, offers, least = _Trip(state), Offers(state.consortium.dimensions), WORTH * state.min_region * len(state.left)

@@ -9,7 +9,15 @@ import numpy as np
 
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed
-from cofal.selection.aggregate.regions import Region, Rows, Sent, best_regions, centroids, labeled_regions, shares
+from cofal.selection.aggregate.regions import (
+    Region,
+    Rows,
+    Sent,
+    best_regions,
+    centroids,
+    first_covered,
+    labeled_regions,
+)
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius
 
@@ -95,7 +103,7 @@ def _covered(rows: Rows, told: _Told, delta: float, end: int, refined: int, sent
     """
     uncovered = told.uncovered(rows, delta, refined, refined)
     regions = []
-    for members in shares(rows, uncovered, told.centers[refined:end], told.levels[refined:end], delta):
+    for members in first_covered(rows, uncovered, told.centers[refined:end], told.levels[refined:end], delta):
         if len(members) < told.least:
             regions.append(members[:0])
         elif (like := sent.like(members, told.least)) is not None:

@@ -262,7 +262,7 @@ def labeled_regions(rows: Rows, least: int, delta: float) -> list[Region]:
     return found
 
 
-def shares(
+def first_covered(
     rows: Rows, uncovered: np.ndarray, centers: np.ndarray, levels: np.ndarray, delta: float
 ) -> list[np.ndarray]:
     """Which of the `uncovered` rows each of `centers` covers first, in their order: no row is in two of these sets."""
