@@ -1,12 +1,14 @@
 """`cofal advise`: its forecasts move as the theory says, and the command tells them to people and machines."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from clients import ALIKE, TWO_AND_ONE, UNLIKE, kinds, look_alikes
 from typer.testing import CliRunner
 
+import cofal
 from cofal.cli import app
 from cofal.errors import UserError
 from cofal.evaluation.advice import advise
@@ -28,6 +30,21 @@ def test_clients_that_only_look_alike_should_not_choose_as_one():
     assert advice.central_wins < 0.05
     assert advice.decision.kind == "per-client"
     assert any("of different kinds" in line for line in advice.in_words(["a", "b", "c"]))
+
+
+@pytest.mark.parametrize(
+    ("shares", "alone"),
+    [(ALIKE, "all choose together"), (UNLIKE, "each client chooses alone"), (TWO_AND_ONE, "a and b choose together")],
+)
+def test_the_advice_says_what_auto_will_do(shares, alone):
+    """By kind where the embedding tells kinds apart; else as the switch decides."""
+    embeddings = (kinds if shares is ALIKE else look_alikes)(np.random.default_rng(3), shares)
+    advice = advise(embeddings, [6, 6, 6])
+    does = cofal.select(embeddings, [6, 6, 6], coordination="auto").decision.kind
+    assert advice.by_kind == advice.as_dict()["by_kind"] == (does == "by-kind")
+    assert "of its own kind" in advice.in_words("abc")[-1 if advice.decision.certainty >= 0.9 else -2]
+    weak = replace(advice, by_kind=False)
+    assert any(alone in line for line in weak.in_words("abc"))
 
 
 def test_one_total_budget_is_divided():

@@ -16,6 +16,7 @@ from cofal.errors import UserError
 from cofal.evaluation.theory import best_coverage, expected_coverage, hit_probabilities, redundancy_gap
 from cofal.rng import generator
 from cofal.selection.auto import Decision, decide
+from cofal.selection.kinds import kindred
 from cofal.selection.overlap import Z95, Overlap, cell_counts, resampled
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.radius import estimate_radius
@@ -43,12 +44,13 @@ class Advice:
     """What to tell the consortium."""
 
     budgets: list[int]  # labels of each client
-    decision: Decision  # what `coordination="auto"` would do
+    decision: Decision  # how alike the clients are, and who should choose with whom where kinds are not told apart
     cells: int  # in which redundancy is counted: as many as labels, where the clients have the rows
     redundant: Forecast  # labels that would repeat another client's if all chose alone
     saved: Forecast  # labels that choosing together saves
     central_wins: float  # how likely central coordination gives the better model than per-client
     radius: float | None  # ProbCover's, for these embeddings; None where nobody sees them
+    by_kind: bool  # whether these embeddings tell kinds apart, so that a pick can count for images of its own kind
 
     @property
     def overlap(self) -> Overlap:
@@ -59,6 +61,7 @@ class Advice:
         return {
             "budgets": self.budgets,
             **self.decision.as_dict(),
+            "by_kind": self.by_kind,
             "cells": self.cells,
             "redundant_labels": self.redundant.as_list(),
             "saved_labels": self.saved.as_list(),
@@ -84,30 +87,24 @@ class Advice:
         sure = "almost certainly" if likely > 0.95 else "probably" if likely > 0.75 else "perhaps"
         if self.decision.kind == "central":
             lines.append(
-                f"Choose together: it saves about {self.saved.value:.0f} labels "
+                f"Choosing together saves about {self.saved.value:.0f} labels "
                 f"({self.saved.low:.0f} to {self.saved.high:.0f}) and {sure} gives the better model ({likely:.0%})."
             )
         elif self.decision.kind == "per-client":
             lines.append(
-                "Do not choose as if all images were of one source: what looks alike at different clients is "
-                f"{sure} of different kinds ({likely:.0%}), and some of them would be neglected."
+                f"What looks alike at different clients is {sure} of different kinds ({likely:.0%}): choosing as if "
+                "all images were of one source would neglect some of them."
             )
         else:
             extreme = "together" if self.central_wins > 0.5 else "alone"
-            groups = [" and ".join(names[client] for client in each) for each in self.decision.groups if len(each) > 1]
             lines.append(
-                f"Only some clients are alike: {', '.join(groups)}. If all did the same, "
+                f"Only some clients are alike: {self._groups(names)}. If all did the same, "
                 f"choosing {extreme} would {sure} do better ({likely:.0%})."
             )
-        instead = ""
-        if self.radius is not None:  # the embeddings are seen
-            instead = (
-                f" (with probcover instead, --delta {self.radius:.2f}): it chooses for all at once, and each pick "
-                "counts for images of its own kind"
-            )
+        instead = "" if self.radius is None else f" (with probcover instead, --delta {self.radius:.2f})"
         lines.append(
             f"Shares: {', '.join(f'{name} {budget}' for name, budget in zip(names, self.budgets))} labels. Use "
-            f"--method {METHOD} --coordination auto{instead}."
+            f"--method {METHOD} --coordination auto{instead}: {self._what_auto_does(names)}."
         )
         if self.decision.certainty < 0.9:
             lines.append(
@@ -115,6 +112,19 @@ class Advice:
                 "images the advice stays the same. More unlabelled images would settle it."
             )
         return lines
+
+    def _groups(self, names: Sequence[str]) -> str:
+        groups = [group for group in self.decision.groups if len(group) > 1]
+        return ", ".join(" and ".join(names[client] for client in group) for group in groups)
+
+    def _what_auto_does(self, names: Sequence[str]) -> str:
+        if self.by_kind:
+            return "it chooses for all at once, and each pick counts for images of its own kind"
+        if self.decision.kind == "central":
+            return "all choose together"
+        if self.decision.kind == "per-client":
+            return "each client chooses alone"
+        return f"{self._groups(names)} choose together, the others alone"
 
 
 def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed: int = 0) -> Advice:
@@ -128,11 +138,18 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     decision = decide(pool)
     rng = generator(seed, "advice")
     counts = cell_counts(pool, max(1, min(sum(own), pool.n // _ROWS_PER_CELL)), rng)
-    return advise_from(decision, counts, own, rng, estimate_radius(pool, generator(seed, "radius")))
+    radius = estimate_radius(pool, generator(seed, "radius"))
+    return advise_from(decision, counts, own, rng, radius, by_kind=kindred(pool).clear)
 
 
 def advise_from(
-    decision: Decision, counts: np.ndarray, budgets: list[int], rng: np.random.Generator, radius: float | None = None
+    decision: Decision,
+    counts: np.ndarray,
+    budgets: list[int],
+    rng: np.random.Generator,
+    radius: float | None = None,
+    *,
+    by_kind: bool = False,
 ) -> Advice:
     """Advice from the clients' rows in about as many common cells as there are labels, `counts` (clients, cells)."""
     again = resampled(counts, _RESAMPLES, rng)
@@ -144,6 +161,7 @@ def advise_from(
         saved=_forecast(_saved, counts, again, budgets),
         central_wins=central_wins(decision),
         radius=radius,
+        by_kind=by_kind,
     )
 
 
