@@ -163,6 +163,8 @@ def test_clients_do_not_change_sides_from_one_selection_to_the_next(sharing, mon
         for labelled, seed in ((None, 0), ([np.arange(5)] * 3, 1))
     )
     assert first.decision.as_dict() == later.decision.as_dict()
+    measured = [decide.__wrapped__(Pool(embeddings, labelled)) for labelled in (None, [np.arange(5)] * 3)]
+    assert measured[0].as_dict() == measured[1].as_dict(), "not because it is remembered"
 
 
 def test_groups_take_turns_one_pick_for_each_of_their_clients():
