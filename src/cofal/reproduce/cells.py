@@ -30,7 +30,7 @@ class Cell:
         default_factory=dict, hash=False
     )  # of the selection methods: {"probcover": {"delta": 0.75}}
     code: str = ""  # digest of the file that holds a user's own selector
-    rows: int | None = None  # so many of the set's training rows, drawn once, are all that the clients have
+    rows: int | None = None  # so many of the set's training rows, drawn for each seed, are all that the clients have
     pooled: bool = False  # the classifier is trained on all labels in one place (`Federation.pooled`)
 
     @property

@@ -41,7 +41,7 @@ class Spaces:
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """The digests behind a cell; part of its key."""
-        found: dict[str, Any] = {"shared": self.facts(cell)["digest"]}
+        found: dict[str, Any] = {"shared": self._space(cell)}
         if cell.needs_own:
             found["own"] = [self.facts(cell, site)["digest"] for site in site_names(cell.clients)]
         return found
@@ -58,6 +58,11 @@ class Spaces:
                 write_json(self.notes, dict(sorted(self._facts.items())))
             self._fresh.add(name)
         return self._facts[name]
+
+    def _space(self, cell: Cell) -> str:
+        """The digest of the shared embeddings, and which of their rows the clients of a cell have."""
+        digest: str = self.facts(cell)["digest"]
+        return digest if cell.rows is None else f"{digest}, {cell.rows} rows of seed {cell.seed}"
 
     def has(self, cell: Cell) -> bool:
         """Are the facts of a cell's data known, from the data or from notes?"""
@@ -140,10 +145,10 @@ class Spaces:
         )  # fmt: skip
 
     def _arrays(self, cell: Cell) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-        """Training rows (`cell.rows` of them), their labels, test rows, their labels, number of classes."""
+        """Training rows (or `cell.rows` of them), their labels, test rows, their labels, number of classes."""
         train, labels, test, test_labels, classes = self._whole(cell)
         if cell.rows is not None and cell.rows < len(train):
-            kept = np.sort(generator(0, "rows").permutation(len(train))[: cell.rows])
+            kept = np.sort(generator(cell.seed, "rows").permutation(len(train))[: cell.rows])
             train, labels = train[kept], labels[kept]
         return train, labels, test, test_labels, classes
 
@@ -165,12 +170,11 @@ class Spaces:
     def cells_of(self, cell: Cell) -> tuple[list[np.ndarray], int]:
         """The cell of the embedding space that each client's rows lie in, and the number of cells: ten a class.
 
-        The space is divided once, by k-means over the whole training set, whatever the split.
+        The space is divided once, by k-means over all rows that the clients have, whatever the split.
         """
         train, labels, _, _, classes = self._arrays(cell)
         number = min(10 * classes, 500, len(train))
-        space = f"{self.facts(cell)['digest']}, {len(train)} rows"
-        found = _divided(space, number, lambda: divide_into_cells([train], number)[0])
+        found = _divided(self._space(cell), number, lambda: divide_into_cells([train], number)[0])
         return [found[rows] for rows in split_rows(labels, cell)], number
 
 

@@ -20,7 +20,8 @@ _COLUMNS = [
 _READING = (
     "Mean accuracy (%) over the budgets: central / per-client / auto, then auto less the better of the two in percent "
     "of it ± standard error over seeds. † : the sign of central − per-client is significant, and `advise` foretold "
-    "it; ‡ : it is significant, and `advise` foretold the other. The picture shows auto less the better of the two."
+    "it; ‡ : it is significant, and `advise` foretold the other. Beyond doubt: places whose 95 % interval is wholly "
+    "below −1 %. The picture shows auto less the better of the two."
 )
 
 
@@ -58,7 +59,9 @@ def _heat(axes: Axes, lines: list[list[Place | None]], splits: list[str], sizes:
 
 def _means(book: Book, grid: list[Place]) -> Table:
     """Means over all places and seeds, by selector and set."""
-    table = Table(["selector", "set", "central", "per-client", "auto", "worst place", "below −1 %"], title="Means")
+    table = Table(
+        ["selector", "set", "central", "per-client", "auto", "worst place", "below −1 %", "beyond doubt"], title="Means"
+    )
     for method in book.methods:
         for name in [*book.sets, ""]:
             own = [place for place in grid if place.method == method and name in ("", place.set)]
@@ -69,8 +72,9 @@ def _means(book: Book, grid: list[Place]) -> Table:
             best = int(np.argmax(means))
             shown_means = [f"**{mean:.2f}**" if k == best else f"{mean:.2f}" for k, mean in enumerate(means)]
             title = book.title(name) if name else "all"
-            few = f"{sum(lead < -1 for lead in leads)} of {len(leads)}"
-            table.rows.append([method_title(method), title, *shown_means, f"{min(leads):+.1f} %", few])
+            below = f"{sum(lead < -1 for lead in leads)} of {len(leads)}"
+            surely = str(sum(place.lead.high < -1 for place in own))
+            table.rows.append([method_title(method), title, *shown_means, f"{min(leads):+.1f} %", below, surely])
     return table
 
 
