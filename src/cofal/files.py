@@ -1,8 +1,12 @@
-"""Writing files so that a reader sees the old content or the new, never a part: temporary name, then rename."""
+"""Writing files so that a reader sees the old content or the new, never a part: temporary name, then rename.
+
+A log grows by whole lines instead; what a killed writer left of one is no line.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -16,6 +20,7 @@ import numpy as np
 from cofal.errors import EnvironmentFault, UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_TAIL = 1 << 12  # bytes read at a time when looking for the end of the last line
 
 
 def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
@@ -79,12 +84,61 @@ def write_npy(path: Path | str, array: np.ndarray) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def append_line(path: Path | str, text: str) -> None:
-    """Add one line to a log in one write: a killed process leaves whole lines, but perhaps the last."""
+def append_line(path: Path | str, text: str, durable: bool = True) -> None:
+    """Add one line to a log by one write; any number of processes may do so at the same time.
+
+    A part of a line that a killed process left at the end is cut off first. If this raises, no part is added.
+    `durable`: return only when the line is on the disk, not merely with the operating system.
+    """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
-            file.write(text.encode() + b"\n")
+        with open(path, "ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed
+            end = _end_of_lines(file.fileno())
+            file.truncate(end)
+            try:
+                line = memoryview(text.encode() + b"\n")
+                while line:  # once, but where the disk is nearly full
+                    line = line[file.write(line) :]
+                if durable:
+                    os.fsync(file.fileno())
+                    if end == 0:  # a new file: its name must survive as well
+                        sync_folder(path.parent)
+            except OSError:
+                file.truncate(end)
+                raise
     except OSError as error:
         raise write_fault(path, error) from error
+
+
+def read_lines(path: Path | str, start: int = 0) -> bytes:
+    """The whole lines of a log from byte `start` on, with their ends."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            content = file.read()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _end_of_lines(file: int) -> int:
+    """Offset behind the last whole line."""
+    end = os.fstat(file).st_size
+    while end > 0:
+        begin = max(0, end - _TAIL)
+        found = os.pread(file, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names of the files in `folder` on the disk, as fsync does for their content."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -131,7 +131,7 @@ class RunDir:
             write_json(self.info, merged)
 
     def log_round(self, **values: Any) -> None:
-        append_line(self.metrics, json.dumps(values))
+        append_line(self.metrics, json.dumps(values), durable=False)
 
     def rounds(self) -> list[dict[str, Any]]:
         """All whole lines of metrics.jsonl; a line cut short by a crash is left out."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cofal.errors import EnvironmentFault, UserError
+from cofal.files import sync_folder
 
 FILE = "ledger.jsonl"
 START = "0" * 64  # `prev` of the first line
@@ -187,15 +188,6 @@ def _parse(line: bytes) -> Entry | None:
         return None
     entry: Entry = json.loads(line)
     return entry
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names of the files in `folder` on the disk, as fsync does for their content."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _fault(error: OSError) -> EnvironmentFault:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cofal.files import atomic, read_json, write_fault
+from cofal.files import atomic, read_json, sync_folder, write_fault
 
 
 def write_private(path: Path, value: Any) -> None:
@@ -20,11 +20,7 @@ def write_private(path: Path, value: Any) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, allow_nan=False)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # without it, a power cut could undo the rename
-    finally:
-        os.close(directory)
+    sync_folder(path.parent)  # without it, a power cut could undo the rename
 
 
 @contextmanager

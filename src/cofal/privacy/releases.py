@@ -14,8 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.files import write_fault, write_npy
-from cofal.privacy.ledger import sync_folder
+from cofal.files import sync_folder, write_fault, write_npy
 from cofal.privacy.perturbation import noise_stream, perturb
 
 SYSTEM, SEEDED = "operating system", "seed of the request"

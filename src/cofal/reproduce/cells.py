@@ -53,11 +53,6 @@ class Cell:
         text = json.dumps([PROTOCOL, self.plain(), identity], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def file_name(self, identity: dict[str, Any]) -> str:
-        """Readable, and different for different cells."""
-        words = [self.set, self.on.name, f"k{self.clients}", self.system.replace(":", "."), f"s{self.seed}"]
-        return f"{'_'.join(words)}_{self.key(identity)}.json"
-
 
 def cell_of(values: dict[str, Any]) -> Cell:
     """The cell that `Cell.plain` described."""

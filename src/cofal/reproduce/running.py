@@ -37,7 +37,6 @@ class Workshop:
 
 def compute(shop: Workshop, cells: Sequence[Cell], jobs: int, tell: Callable[[str], None]) -> None:
     """Compute the cells that have no record yet, `jobs` at a time with one thread each."""
-    shop.records.clean()
     wanted = list(dict.fromkeys(cells))
     missing = shop.missing(wanted)
     for cell in set(wanted) - set(missing):
