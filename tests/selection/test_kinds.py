@@ -64,14 +64,27 @@ def test_chances_add_up_and_a_common_kind_is_a_chance():
     assert together.max() <= 1 + 1e-5
 
 
-def test_a_weak_embedding_tells_no_kinds_apart_and_auto_falls_back_to_its_switch():
+def test_kinds_in_a_narrow_cone_are_told_apart_as_well():
     rng = np.random.default_rng(8)
-    weak = [unit(1 + 0.3 * rng.normal(size=(200, 64))) for _ in range(2)]
-    tight = [unit(np.eye(64)[rng.integers(8, size=200)] + 0.05 * rng.normal(size=(200, 64))) for _ in range(2)]
-    assert not kindred(Pool(weak)).clear
-    assert kindred(Pool(tight)).clear
-    assert cofal.select(weak, [3, 3], coordination="auto").decision.kind in ("central", "per-client")
-    assert cofal.select(tight, [3, 3], coordination="auto").decision.kind == "by-kind"
+    kind = rng.integers(8, size=400)
+    tight = unit(np.eye(64)[kind] + 0.05 * rng.normal(size=(400, 64)))
+    cone = unit(5 * unit(rng.normal(size=(1, 64))) + tight)
+    assert cone.mean(0) @ cone.mean(0) > 0.9  # as encoders trained by SimCLR leave their rows
+    for rows in (tight, cone):
+        seen = kindred(Pool([rows[:200], rows[200:]]))
+        together, same = seen.common @ seen.common.T, kind[:, None] == kind
+        assert together[same].mean() > 10 * together[~same].mean()
+    assert cofal.select([cone[:200], cone[200:]], [3, 3], coordination="auto").decision.kind == "by-kind"
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_copies_of_one_row_are_of_one_kind(rows):
+    copies = [np.full((rows, 4), 0.5), np.full((rows, 4), 0.5)]
+    seen = kindred(Pool(copies))
+    assert np.isfinite(seen.common).all()
+    assert seen.common @ seen.common.T == pytest.approx(seen.blind @ seen.blind.T)
+    picks = cofal.select(copies, [1, 1], coordination="auto")
+    assert [len(own) for own in picks.indices] == [1, 1]
 
 
 def test_holders_of_one_source_tell_nothing():

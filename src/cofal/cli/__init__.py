@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -46,6 +47,9 @@ for _name in COMMANDS:
 
 def main() -> None:
     """Run the command line; exit 2 for a user's mistake, 1 for the machine's fault, 130 for Ctrl-C."""
+    # Threads that have to wait for one another sleep. By default they spin, and beside other work, when one of them
+    # has lost its core, training is ten times slower. Read when torch is loaded, which is later.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status = app(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:

@@ -16,7 +16,6 @@ from cofal.errors import UserError
 from cofal.evaluation.theory import best_coverage, expected_coverage, hit_probabilities, redundancy_gap
 from cofal.rng import generator
 from cofal.selection.auto import Decision, decide
-from cofal.selection.kinds import kindred
 from cofal.selection.overlap import Z95, Overlap, cell_counts, resampled
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.radius import estimate_radius
@@ -44,13 +43,13 @@ class Advice:
     """What to tell the consortium."""
 
     budgets: list[int]  # labels of each client
-    decision: Decision  # how alike the clients are, and who should choose with whom where kinds are not told apart
+    decision: Decision  # how alike the clients are, and who should choose with whom where embeddings are not shared
     cells: int  # in which redundancy is counted: as many as labels, where the clients have the rows
     redundant: Forecast  # labels that would repeat another client's if all chose alone
     saved: Forecast  # labels that choosing together saves
     central_wins: float  # how likely central coordination gives the better model than per-client
     radius: float | None  # ProbCover's, for these embeddings; None where nobody sees them
-    by_kind: bool  # whether these embeddings tell kinds apart, so that a pick can count for images of its own kind
+    by_kind: bool  # whether embeddings are shared, so that a pick can count for images of its own kind
 
     @property
     def overlap(self) -> Overlap:
@@ -139,7 +138,7 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     rng = generator(seed, "advice")
     counts = cell_counts(pool, max(1, min(sum(own), pool.n // _ROWS_PER_CELL)), rng)
     radius = estimate_radius(pool, generator(seed, "radius"))
-    return advise_from(decision, counts, own, rng, radius, by_kind=kindred(pool).clear)
+    return advise_from(decision, counts, own, rng, radius, by_kind=True)
 
 
 def advise_from(

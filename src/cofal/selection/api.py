@@ -18,7 +18,6 @@ from cofal.selection.aggregate.exchange import run as converse
 from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
 from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
-from cofal.selection.kinds import kindred
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
@@ -98,7 +97,7 @@ def select(
         return _selection(pool, _run(selector, pool, checked, seed, params))
     if coordination == "auto":
         decision = decide(pool)
-        if "kinds" in inspect.signature(selector).parameters and kindred(pool).clear:
+        if "kinds" in inspect.signature(selector).parameters:
             picked, decision = _run(selector, pool, checked, seed, {"kinds": True, **params}), by_kind(decision)
         else:
             picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))

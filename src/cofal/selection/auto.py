@@ -2,10 +2,9 @@
 
 Choosing together is worth the more, the more alike the clients are, and harms as far as they overlap in appearance
 only: then a label at one stands for rows of another kind at the other. A selector that can tell kinds apart
-(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others, and in an
-embedding too weak to tell kinds apart: where choosing together pays for all, all do, as under central coordination;
-else only clients of one source do, and the others choose alone, as per-client. Why, and what was tried besides, is told
-in docs/auto.md.
+(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others: where
+choosing together pays for all, all do, as under central coordination; else only clients of one source do, and the
+others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ from cofal.selection.overlap import (
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.remember import once_per_rows
 
-BORNE = 0.049  # overlap in appearance only that choosing together bears
+BORNE, WORTH = 0.06, 0.015  # overlap in appearance only that choosing together bears, and more the more it is worth:
+# for a unit of likeness, and for every doubling of the clients
+WEIGHT = 0.25  # power of the number of clients with which that overlap counts: each pair's is a smaller part of it
 BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, with more for a unit of likeness
 SPREAD, SPREAD_BLUR = 0.025, 0.04  # how far from a margin of 0 either coordination could still win in the trials
 ONE_SOURCE = 0.95  # likeness from which some clients choose together where all of them should not
@@ -110,12 +111,24 @@ def decide(pool: Pool) -> Decision:
     counts = cell_counts(sample, number_of_cells(np.bincount(sample.owner, minlength=pool.clients)), rng)
     seen = closeness(sample, rng)
     harm = float(appearance_only(seen.near, seen.wide))
-    again = BORNE - appearance_only(seen.near_again, seen.wide_again)
-    groups = _groups(seen.likeness, BORNE - harm)
+    margin = float(margin_of(seen.near, seen.wide))
+    again = margin_of(seen.near_again, seen.wide_again)
+    groups = _groups(seen.likeness, margin)
     likeness_again = (seen.near_again + seen.wide_again) / 2
     same = [_groups(likeness, float(each)) == groups for likeness, each in zip(likeness_again, again)]
     found = measure(counts, rng)
-    return Decision(found, harm, BORNE - harm, float(again.std()), groups, float(np.mean(same)), SPREAD)
+    return Decision(found, harm, margin, float(again.std()), groups, float(np.mean(same)), SPREAD)
+
+
+def margin_of(near: np.ndarray, wide: np.ndarray) -> np.ndarray:
+    """What choosing together is worth beyond what it harms, from overlaps (..., clients, clients) near and wide.
+
+    Above 0 it pays.
+    """
+    clients = near.shape[-1]
+    worth = WORTH * np.log2(clients) * np.minimum(mean_of_pairs(near), 1)
+    margin: np.ndarray = BORNE + worth - clients**WEIGHT * appearance_only(near, wide)
+    return margin
 
 
 def by_kind(decision: Decision) -> Decision:

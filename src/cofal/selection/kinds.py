@@ -23,9 +23,9 @@ ROWS_PER_KIND = (80, 40, 20)  # the divisions whose mean tells how likely two ro
 MOST_ROWS = 5000  # pools of more rows have no more kinds than one of so many
 SAMPLE = 20_000  # rows from which the kinds of larger pools are learnt
 SHARPNESS = 10.0  # chances of kinds go with exp(10 cos) of the angle to their centres
-CLEAR = 0.2  # chance that a row is twice taken for the same kind, from which kinds are told apart
 ROUNDS = 20
 _TILE = 8192
+_TINY = 1e-6  # lengths are divided by no less
 _NEVER = 1e-6  # least share of a client's rows that a kind is taken to have, against its share of all
 
 
@@ -44,11 +44,6 @@ class Kindred:
     common: np.ndarray  # (n, m) float32
     blind: np.ndarray  # (n, m) float32
     unlike: float  # how unlike the clients are: 0 for one source, 1 without likeness
-
-    @property
-    def clear(self) -> bool:
-        """Whether kinds are told apart at all. In a weak embedding every row could be of any, and they say nothing."""
-        return bool((self.common**2).sum(1).mean() >= CLEAR)
 
 
 @once_per_rows
@@ -73,12 +68,16 @@ def _side_by_side(divisions: list[np.ndarray]) -> np.ndarray:
 
 
 def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
-    """Divide the rows of `pool` into `number` kinds, some of which may stay empty."""
+    """Divide the rows of `pool` into `number` kinds, some of which may stay empty.
+
+    Directions are seen from the middle of all rows: trained encoders often leave all rows in one narrow cone, whose
+    angles to a center far away would tell nothing apart.
+    """
     pool = pool.in_memory()
-    sample = pool
-    if pool.n > SAMPLE:
-        sample = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
-    x = sample.tile(0, sample.n).cpu().numpy()
+    order = np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]  # sums must not depend on where a row stands
+    middle = pool.rows(order).cpu().numpy().mean(0, dtype=np.float64).astype(np.float32)
+    sample = pool if pool.n <= SAMPLE else pool.subset(np.sort(order))
+    x = _seen_from(middle, sample.tile(0, sample.n).cpu().numpy())
     chances = np.eye(number, dtype=np.float32)[kmeans(sample, number, rng).labels]
     for _ in range(ROUNDS):
         centers = chances.T @ x
@@ -90,10 +89,17 @@ def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
     known, blind = [], []
     for start in range(0, pool.n, _TILE):
         stop = min(start + _TILE, pool.n)
-        scores = SHARPNESS * (pool.tile(start, stop).cpu().numpy() @ centers.T)
+        scores = SHARPNESS * (_seen_from(middle, pool.tile(start, stop).cpu().numpy()) @ centers.T)
         known.append(_chances(scores + lean[pool.owner[start:stop]]))
         blind.append(_chances(scores))
     return Kinds(np.concatenate(known), np.concatenate(blind))
+
+
+def _seen_from(middle: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Unit directions of `rows` (n, d) from `middle` (d,); a row in the middle itself has none, and gets zeros."""
+    away: np.ndarray = rows - middle
+    away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), _TINY)
+    return away
 
 
 def _chances(scores: np.ndarray) -> np.ndarray:
