@@ -1,4 +1,4 @@
-"""Commands share the machine with other work: threads that wait for one another sleep instead of spinning."""
+"""Commands share the machine with other work: threads that wait for one another soon sleep instead of spinning."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ import sys
 
 import pytest
 
+from cofal.cli import SPINS
+
 SCRIPT = """
 import os, sys
 import cofal.cli
-assert "torch" not in sys.modules, "the policy is read when torch is loaded: too late"
+assert "torch" not in sys.modules, "this is read when torch is loaded: too late"
 sys.argv = ["cofal", "run", "--list"]
 try:
     cofal.cli.main()
 except SystemExit as end:
     assert end.code == 0
-print("policy", os.environ["OMP_WAIT_POLICY"])
+print("spins", os.environ.get("GOMP_SPINCOUNT"))
 """
 
 
-@pytest.mark.parametrize(("chosen", "holds"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(chosen: str | None, holds: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    if chosen:
-        environment["OMP_WAIT_POLICY"] = chosen
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
-    assert f"policy {holds}" in done.stdout
+@pytest.mark.parametrize(
+    ("chosen", "spins"),
+    [({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+)
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(chosen: dict[str, str], spins: str) -> None:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    }
+    script = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(script, env=environment | chosen, capture_output=True, text=True, check=True)
+    assert f"spins {spins}" in done.stdout

@@ -39,6 +39,9 @@ COMMANDS = [
     "reproduce",
 ]
 
+# How long threads spin before they sleep, when they have to wait for one another: as long as is of use. By default they
+# spin thirty times as long; beside other work, when one has lost its core, training takes several times as long.
+SPINS = "10000"
 _STOPPED = 130  # the shell's status for Ctrl-C
 
 for _name in COMMANDS:
@@ -47,9 +50,8 @@ for _name in COMMANDS:
 
 def main() -> None:
     """Run the command line; exit 2 for a user's mistake, 1 for the machine's fault, 130 for Ctrl-C."""
-    # Threads that have to wait for one another sleep. By default they spin, and beside other work, when one of them
-    # has lost its core, training is ten times slower. Read when torch is loaded, which is later.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch is loaded, which is later
     try:
         status = app(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
