@@ -229,12 +229,22 @@ def _reply(connection: FleetConnection, folder: Path, answer: Answer, delivery: 
             run_config={},
         )
         return answer(connection.content(delivery), context)
-    except (Unreachable, RunOver, NotAdmitted):
+    except Unreachable:
+        _forgive(folder / _IN_WORK)
+        raise
+    except (RunOver, NotAdmitted):
         raise
     except Exception as error:  # a message that cannot be read: told in one line, without its content
         log.exception("cannot read %s", delivery.envelope.metadata.message_type)
         told = str(error) if isinstance(error, CofalError) else type(error).__name__
         return Message(Error(REFUSED, f"the message cannot be read: {told}"), reply_to=delivery.envelope)
+
+
+def _forgive(note: Path) -> None:
+    """Take back an attempt at the message in work: the connection ended, and not this process."""
+    content = note.read_bytes() if note.exists() else b""
+    if content[:1].isdigit() and content[:1] != b"0":
+        _note(note, str(int(content[:1]) - 1).encode() + content[1:])
 
 
 def _send(connection: FleetConnection, parcel: Parcel) -> None:
