@@ -37,14 +37,14 @@ def test_clients_that_only_look_alike_should_not_choose_as_one():
     [(ALIKE, "all choose together"), (UNLIKE, "each client chooses alone"), (TWO_AND_ONE, "a and b choose together")],
 )
 def test_the_advice_says_what_auto_will_do(shares, alone):
-    """By kind where the embedding tells kinds apart; else as the switch decides."""
+    """By kind where it sees the embeddings; else as the switch decides."""
     embeddings = (kinds if shares is ALIKE else look_alikes)(np.random.default_rng(3), shares)
     advice = advise(embeddings, [6, 6, 6])
     does = cofal.select(embeddings, [6, 6, 6], coordination="auto").decision.kind
     assert advice.by_kind == advice.as_dict()["by_kind"] == (does == "by-kind")
     assert "of its own kind" in advice.in_words("abc")[-1 if advice.decision.certainty >= 0.9 else -2]
-    weak = replace(advice, by_kind=False)
-    assert any(alone in line for line in weak.in_words("abc"))
+    unseen = replace(advice, radius=None)
+    assert any(alone in line for line in unseen.in_words("abc"))
 
 
 def test_one_total_budget_is_divided():

@@ -43,17 +43,21 @@ class Advice:
     """What to tell the consortium."""
 
     budgets: list[int]  # labels of each client
-    decision: Decision  # how alike the clients are, and who should choose with whom where embeddings are not shared
+    decision: Decision  # how alike the clients are, and who should choose with whom where kinds are not told apart
     cells: int  # in which redundancy is counted: as many as labels, where the clients have the rows
     redundant: Forecast  # labels that would repeat another client's if all chose alone
     saved: Forecast  # labels that choosing together saves
     central_wins: float  # how likely central coordination gives the better model than per-client
     radius: float | None  # ProbCover's, for these embeddings; None where nobody sees them
-    by_kind: bool  # whether embeddings are shared, so that a pick can count for images of its own kind
 
     @property
     def overlap(self) -> Overlap:
         return self.decision.overlap
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether auto sees the embeddings, so that a pick can count for images of its own kind."""
+        return self.radius is not None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists."""
@@ -138,17 +142,11 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     rng = generator(seed, "advice")
     counts = cell_counts(pool, max(1, min(sum(own), pool.n // _ROWS_PER_CELL)), rng)
     radius = estimate_radius(pool, generator(seed, "radius"))
-    return advise_from(decision, counts, own, rng, radius, by_kind=True)
+    return advise_from(decision, counts, own, rng, radius)
 
 
 def advise_from(
-    decision: Decision,
-    counts: np.ndarray,
-    budgets: list[int],
-    rng: np.random.Generator,
-    radius: float | None = None,
-    *,
-    by_kind: bool = False,
+    decision: Decision, counts: np.ndarray, budgets: list[int], rng: np.random.Generator, radius: float | None = None
 ) -> Advice:
     """Advice from the clients' rows in about as many common cells as there are labels, `counts` (clients, cells)."""
     again = resampled(counts, _RESAMPLES, rng)
@@ -160,7 +158,6 @@ def advise_from(
         saved=_forecast(_saved, counts, again, budgets),
         central_wins=central_wins(decision),
         radius=radius,
-        by_kind=by_kind,
     )
 
 

@@ -70,8 +70,8 @@ def _side_by_side(divisions: list[np.ndarray]) -> np.ndarray:
 def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
     """Divide the rows of `pool` into `number` kinds, some of which may stay empty.
 
-    Directions are seen from the middle of all rows: trained encoders often leave all rows in one narrow cone, whose
-    angles to a center far away would tell nothing apart.
+    Directions are seen from the middle of all rows: trained encoders often leave their rows in one narrow cone, and
+    seen from the origin all of them lie in one direction.
     """
     pool = pool.in_memory()
     order = np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]  # sums must not depend on where a row stands
