@@ -147,6 +147,11 @@ class SelectionSettings(Section):
                 "secure_sums = true hides what auto compares, each site's counts; set it to false, "
                 "or use coordination = ['aggregate']"
             )
+        if self.sharing == "aggregates" and "central" in self.coordination and "auto" not in self.coordination:
+            raise ValueError(
+                "sharing = 'aggregates' is for auto, but coordination = 'central' shares embeddings; "
+                "use coordination = ['aggregate'] or ['auto']"
+            )
         for name in ("methods", "coordination"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)} names one twice")

@@ -245,3 +245,5 @@ def test_mistakes_of_sharing_are_told():
         cofal.select(embeddings, [1, 1, 1], coordination="auto", sharing="aggregates", epsilon=0.2)
     with pytest.raises(UserError, match="give one budget per client"):
         cofal.select(embeddings, 9, coordination="auto", sharing="aggregates")
+    with pytest.raises(UserError, match="use coordination = 'aggregate' or 'auto', not 'central'"):
+        cofal.select(embeddings, [1, 1, 1], sharing="aggregates")

@@ -98,3 +98,8 @@ def test_worth_not_size_decides_the_shares():
 def test_masked_sums_cannot_hide_what_auto_compares(small):
     with pytest.raises(UserError, match="secure_sums = true hides what auto compares"):
         small(*AUTO, 'selection.sharing="aggregates"', "selection.secure_sums=true")
+
+
+def test_a_run_that_says_aggregates_shares_no_embedding(small):
+    with pytest.raises(UserError, match="coordination = 'central' shares embeddings"):
+        small('selection.sharing="aggregates"', 'selection.coordination=["central", "per-client"]')

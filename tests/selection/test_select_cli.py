@@ -101,7 +101,7 @@ def test_wrong_files_are_named(files, tmp_path):
     assert "cannot read" in refused("--client", tmp_path / "none.npy", "--budget", 1, *out)
     assert "is a folder" in refused("--client", tmp_path, "--budget", 1, *out)
     for name in ("text.npy", "empty.npy", "cut.npy"):
-        assert name in refused("--client", tmp_path / name, "--budget", 1, *out)
+        assert f"{name} is not a whole .npy file" in refused("--client", tmp_path / name, "--budget", 1, *out)
     assert "Python objects" in refused("--client", tmp_path / "objects.npy", "--budget", 1, *out)
     assert "holds 2 arrays (x, y)" in refused("--client", tmp_path / "two.npz", "--budget", 1, *out)
     both = refused("--client", a, "--client", tmp_path / "wide.npy", "--budget", 1, "--budget", 1, *out)

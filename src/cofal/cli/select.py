@@ -137,7 +137,9 @@ def embeddings_of(path: Path) -> np.ndarray:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or 'it is damaged or not an .npy file'}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        if "bject" in str(error):  # numpy says "Object arrays" or, of a mapped file, "Python objects"
+        with path.open("rb") as file:
+            saved = file.read(6) == b"\x93NUMPY"
+        if saved and "bject" in str(error):  # numpy says "Object arrays" or, of a mapped file, "Python objects"
             raise UserError(f"{path} holds Python objects, not numbers; save a float array with numpy.save") from error
         raise UserError(f"{path} is not a whole .npy file; write it with numpy.save") from error
 

@@ -73,6 +73,8 @@ def select(
         )
     if sharing not in SHARINGS:
         raise UserError(_unknown("sharing", sharing, SHARINGS))
+    if sharing == "aggregates" and coordination == "central":
+        raise UserError("sharing = 'aggregates' is for auto; use coordination = 'aggregate' or 'auto', not 'central'")
     veiled = coordination == "auto" and sharing == "aggregates"
     if epsilon and veiled:
         raise UserError(f"epsilon = {epsilon} needs sharing = 'embeddings': with {sharing!r} none leaves a client")
