@@ -112,7 +112,7 @@ def test_select_takes_auto_and_one_total(files, tmp_path):
     told = json.loads(result.output)
     assert told["auto"]["decision"] == "by-kind"
     assert len(told["picks"]) == 12
-    switched = ["--method", "typiclust", "--coordination", "auto"]
+    switched = ["--method", "random", "--coordination", "auto"]
     shown = CliRunner().invoke(app, ["select", *files, "--total", "12", *switched, "--out", str(out)])
     assert "some clients are alike; together: 0+1; the others alone" in shown.output
     refused = CliRunner().invoke(app, ["select", *files, "--out", str(out)])

@@ -15,39 +15,45 @@ from cofal.rng import generator
 from cofal.selection.auto import Decision, blur_margin, choose_by, clear_overlap, decide, settle
 from cofal.selection.overlap import measure
 from cofal.selection.pool import Budgets, Picked, Pool
+from cofal.selection.typiclust import typiclust
 
 METHODS = {"probcover": {"delta": 0.7}, "typiclust": {}, "maxherding": {}}
-AUTO_RADIUS = {"probcover": {"delta": "auto"}, "maxherding": {}}
+AUTO_RADIUS = {"probcover": {"delta": "auto"}, "typiclust": {}, "maxherding": {}}
 
 
 def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def own(pool, budgets, rng):
+    """A selector of a user's own, which knows nothing of kinds."""
+    return typiclust(pool, budgets, rng)
+
+
 def test_alike_clients_choose_as_under_central_coordination():
     embeddings = kinds(np.random.default_rng(0), ALIKE)
-    picks = cofal.select(embeddings, [3, 4, 5], "typiclust", "auto")
+    picks = cofal.select(embeddings, [3, 4, 5], own, "auto")
     assert picks.decision.kind == "central"
-    assert picks.order == cofal.select(embeddings, [3, 4, 5], "typiclust", "central").order
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], own, "central").order
 
 
 def test_unlike_clients_choose_as_if_alone():
     embeddings = look_alikes(np.random.default_rng(1), UNLIKE)
-    picks = cofal.select(embeddings, [3, 4, 5], "typiclust", "auto")
+    picks = cofal.select(embeddings, [3, 4, 5], own, "auto")
     assert picks.decision.kind == "per-client"
-    assert picks.order == cofal.select(embeddings, [3, 4, 5], "typiclust", "per-client").order
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], own, "per-client").order
 
 
 def test_two_alike_clients_choose_together_and_the_third_alone():
     embeddings = look_alikes(np.random.default_rng(2), TWO_AND_ONE)
-    picks = cofal.select(embeddings, [4, 4, 4], "typiclust", "auto")
+    picks = cofal.select(embeddings, [4, 4, 4], own, "auto")
     assert picks.decision.groups == [[0, 1], [2]]
-    pair = cofal.select(embeddings[:2], [4, 4], "typiclust", "central")
-    alone = cofal.select(embeddings[2:], [4], "typiclust", "per-client")
+    pair = cofal.select(embeddings[:2], [4, 4], own, "central")
+    alone = cofal.select(embeddings[2:], [4], own, "per-client")
     assert [rows.tolist() for rows in picks.indices] == [rows.tolist() for rows in [*pair.indices, *alone.indices]]
 
 
-@pytest.mark.parametrize("method", ["probcover", "maxherding"])
+@pytest.mark.parametrize("method", METHODS)
 def test_where_a_selector_tells_kinds_apart_alike_clients_repeat_nothing(method):
     embeddings = kinds(np.random.default_rng(0), ALIKE)
     picks = cofal.select(embeddings, [2, 2, 2], method, "auto", **METHODS[method])
@@ -56,7 +62,7 @@ def test_where_a_selector_tells_kinds_apart_alike_clients_repeat_nothing(method)
     assert sorted(row // 40 for _, row in picks.order) == list(range(6)), "one label for each kind"
 
 
-@pytest.mark.parametrize("method", ["probcover", "maxherding"])
+@pytest.mark.parametrize("method", METHODS)
 def test_where_a_selector_tells_kinds_apart_blurred_ones_are_not_neglected(method):
     """Digits blurred by noise, two of them to a client: a label of one stands for no row of another."""
     x, y = load_digits(return_X_y=True)
@@ -65,8 +71,8 @@ def test_where_a_selector_tells_kinds_apart_blurred_ones_are_not_neglected(metho
         rng = np.random.default_rng(seed)
         x_unit = unit(unit(x - x.mean(0)) + 0.25 * rng.normal(size=x.shape))
         order = rng.permutation(len(x))
-        own, test = order[:900], order[900:]
-        parts = [own[np.isin(y[own], two)] for two in rng.permutation(10).reshape(5, 2)]
+        held, test = order[:900], order[900:]
+        parts = [held[np.isin(y[held], two)] for two in rng.permutation(10).reshape(5, 2)]
         for how in ("central", "auto"):
             picks = cofal.select([x_unit[part] for part in parts], [6] * 5, method, how, **AUTO_RADIUS[method])
             rows = np.concatenate([part[picked] for part, picked in zip(parts, picks.indices)])
@@ -183,7 +189,7 @@ def test_groups_take_turns_one_pick_for_each_of_their_clients():
 def test_the_result_says_what_was_measured_and_decided():
     embeddings = look_alikes(np.random.default_rng(5), TWO_AND_ONE)
     assert "own kind" in cofal.select(embeddings, [2, 2, 2], coordination="auto").decision.in_words()
-    told = cofal.select(embeddings, [2, 2, 2], "typiclust", "auto").decision.as_dict()
+    told = cofal.select(embeddings, [2, 2, 2], own, "auto").decision.as_dict()
     assert told["decision"] == "mixed"
     assert told["groups"] == [[0, 1], [2]]
     low, high = told["overlap_interval"]

@@ -8,10 +8,10 @@ from cofal.rng import generator
 from cofal.selection.greedy import Quota, greedy
 from cofal.selection.kernels import make_kernel
 from cofal.selection.kind_coverage import KindCoverage
-from cofal.selection.kinds import kindred, kinds, leaning
+from cofal.selection.kinds import beside_kinds, kindred, kinds, leaning
 from cofal.selection.pool import Budgets, Pool
 
-METHODS = ("probcover", "maxherding")
+METHODS = ("probcover", "typiclust", "maxherding")
 
 
 def unit(rows):
@@ -114,6 +114,22 @@ def test_picks_are_those_of_the_plain_greedy():
     for memory in (2**30, 1):
         picked = greedy(KindCoverage(pool, kernel, seen, memory), Quota(pool, Budgets([4, 6], pool)))
         assert picked.rows.tolist() == wanted
+
+
+def test_beside_kinds_rows_of_unlike_clients_come_apart_and_those_of_one_source_do_not():
+    """By how much rows lie farther apart across clients than within, as they are and beside their kinds."""
+    unlike = blurred(np.random.default_rng(1))[0]
+    alike = np.split(np.random.default_rng(2).permutation(np.concatenate(unlike)), 2)
+    farther = {}
+    for name, embeddings in (("unlike", unlike), ("alike", alike)):
+        pool = Pool([*embeddings, np.empty((0, 16))])
+        same = pool.owner[:, None] == pool.owner
+        for how, seen in (("plain", pool), ("kinds", beside_kinds(pool))):
+            rows = seen.tile(0, seen.n).numpy()
+            squares = 2 - 2 * rows @ rows.T
+            farther[name, how] = squares[~same].mean() / squares[same].mean() - 1
+    assert farther["unlike", "kinds"] > 1.5 * farther["unlike", "plain"] > 0.1
+    assert farther["alike", "kinds"] == pytest.approx(farther["alike", "plain"], abs=0.02)
 
 
 @pytest.mark.parametrize("method", METHODS)

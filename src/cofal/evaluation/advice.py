@@ -5,7 +5,6 @@ All of it rests on the numbers of each client's rows in common cells, and on the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +155,7 @@ def advise_from(
         cells=counts.shape[1],
         redundant=_forecast(_redundant, counts, again, budgets),
         saved=_forecast(_saved, counts, again, budgets),
-        central_wins=central_wins(decision),
+        central_wins=decision.central_wins,
         radius=radius,
     )
 
@@ -180,12 +179,3 @@ def _forecast(of: Any, counts: np.ndarray, again: np.ndarray, budgets: list[int]
     error = float(np.std([of(each, budgets) for each in again]))
     most = float(sum(budgets))
     return Forecast(value, min(max(0.0, value - Z95 * error), most), min(value + Z95 * error, most))
-
-
-def central_wins(decision: Decision) -> float:
-    """How likely central coordination beats per-client.
-
-    From the margin of choosing together, its uncertainty, and how the trials scattered around the point of equality.
-    """
-    scale = math.hypot(decision.spread, decision.margin_error)
-    return 0.5 * (1 + math.erf(decision.margin / (scale * math.sqrt(2))))

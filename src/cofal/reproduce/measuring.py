@@ -8,7 +8,6 @@ from typing import Any
 
 from cofal.baselines.registry import find_system
 from cofal.evaluation import picks
-from cofal.evaluation.advice import central_wins
 from cofal.reproduce.cells import REDUNDANCY, Cell, cell_of
 from cofal.reproduce.encoders import EncoderFolder
 from cofal.reproduce.records import Record, Records
@@ -46,7 +45,7 @@ def measure(cell: Cell, spaces: Spaces) -> dict[str, Any]:
     decided = {}
     if outcome.decisions:  # the first is what `cofal advise` would have told before anyone labelled
         first = outcome.decisions[0]
-        decided = {"auto": {**first.as_dict(), "central_wins": round(central_wins(first), 4)}}
+        decided = {"auto": {**first.as_dict(), "central_wins": round(first.central_wins, 4)}}
     return {
         **decided,
         "accuracy": [round(value, 6) for value in outcome.accuracy],

@@ -9,6 +9,7 @@ others choose alone, as per-client. Why, and what was tried besides, is told in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,6 +55,15 @@ class Decision:
     certainty: float  # share of samples of rows, drawn again, under which the groups come out the same
     spread: float  # of `margin`: how far from 0 either coordination could still win in the trials
     by_kind: bool = False  # all choose at once, each pick for rows of its own kind: groups do not matter
+
+    @property
+    def central_wins(self) -> float:
+        """How likely central coordination beats per-client.
+
+        From the margin, its error, and how the trials scattered around the point of equality.
+        """
+        scale = math.hypot(self.spread, self.margin_error)
+        return 0.5 * (1 + math.erf(self.margin / (scale * math.sqrt(2))))
 
     @property
     def kind(self) -> str:

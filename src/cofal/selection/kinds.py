@@ -8,11 +8,14 @@ source get the same ones, and then the kinds follow from the embedding alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from cofal.rng import generator
+from cofal.selection.auto import decide
 from cofal.selection.closeness import closeness
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.overlap import mean_of_pairs
@@ -35,6 +38,7 @@ class Kinds:
 
     chances: np.ndarray  # given where the row lies and whose it is
     blind: np.ndarray  # the same kinds, given only where the row lies
+    middle: np.ndarray  # (d,) float32: the mean of all rows, from which they are seen
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Kindred:
     common: np.ndarray  # (n, m) float32
     blind: np.ndarray  # (n, m) float32
     unlike: float  # how unlike the clients are: 0 for one source, 1 without likeness
+    middle: np.ndarray  # (d,) float32: the mean of all rows
 
 
 @once_per_rows
@@ -57,7 +62,26 @@ def kindred(pool: Pool) -> Kindred:
         _side_by_side([each.chances for each in found]),
         _side_by_side([each.blind for each in found]),
         min(max(1 - alike, 0.0), 1.0),
+        found[0].middle,
     )
+
+
+def beside_kinds(pool: Pool) -> Pool:
+    """Rows that lie close only if they look alike, are likely of one kind, and it is well for their clients to agree.
+
+    A row is its direction from the middle, beside its chances of kinds made as long, and a coordinate of its client
+    whose square is how likely the clients do better alone.
+    """
+    found = kindred(pool)
+    alone = np.float32(math.sqrt(1 - decide(pool).central_wins))
+    parts = []
+    for client, (start, stop) in enumerate(pairwise(pool.offsets)):
+        away = _seen_from(found.middle, pool.tile(start, stop).cpu().numpy())
+        chances = found.common[start:stop]
+        holder = np.zeros((stop - start, pool.clients), np.float32)
+        holder[:, client] = alone
+        parts.append(np.hstack([away, chances / np.linalg.norm(chances, axis=1, keepdims=True), holder]))
+    return Pool(parts, device=str(pool.device))
 
 
 def _side_by_side(divisions: list[np.ndarray]) -> np.ndarray:
@@ -92,7 +116,7 @@ def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
         scores = SHARPNESS * (_seen_from(middle, pool.tile(start, stop).cpu().numpy()) @ centers.T)
         known.append(_chances(scores + lean[pool.owner[start:stop]]))
         blind.append(_chances(scores))
-    return Kinds(np.concatenate(known), np.concatenate(blind))
+    return Kinds(np.concatenate(known), np.concatenate(blind), middle)
 
 
 def _seen_from(middle: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -44,16 +44,19 @@ class Clustering:
         return np.bincount(self.labels, minlength=len(self.centers))
 
 
-def kmeans(pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100) -> Clustering:
+def kmeans(
+    pool: Pool, k: int, rng: np.random.Generator, *, max_iterations: int = 100, by: Pool | None = None
+) -> Clustering:
     """Cluster the rows of `pool` into `k` groups: greedy k-means++ on a sample, then Lloyd's iterations on all rows.
 
+    The content of the same rows of `by` shuffles them where the last digits of `pool` may differ from run to run.
     Stops when at most 5 rows in a thousand change cluster, or after `max_iterations`; every row is then in the
     cluster of its nearest centre.
     """
     if not 1 <= k <= pool.n:
         raise UserError(f"cannot form {k} clusters of {pool.n} samples; ask for 1 to {pool.n} clusters")
     pool = pool.in_memory()
-    order = np.argsort(content_hash(pool, rng), kind="stable")
+    order = np.argsort(content_hash(pool if by is None else by, rng), kind="stable")
     seeds = pool.rows(order[: max(SEED_ROWS, SEED_ROWS_PER_CLUSTER * k)])
     centers = _plus_plus(seeds.cpu().numpy(), k, rng)
     return _lloyd(pool, centers, max_iterations)

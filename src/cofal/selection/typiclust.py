@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import numba
 import numpy as np
 import torch
 
 from cofal.selection.approx import coverage_loss, sample_size, sampled
 from cofal.selection.kernels import make_kernel
+from cofal.selection.kinds import beside_kinds
 from cofal.selection.kmeans import kmeans
 from cofal.selection.pool import Budgets, Picked, Pool
 
@@ -18,7 +21,9 @@ TIE = 1e-12  # mean squared distances closer than this are equal
 _ROWS, _COLUMNS = 1024, 8192  # a tile of distances within a cluster, float64: 64 MiB
 
 
-def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool | int = False) -> Picked:
+def typiclust(
+    pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx: bool | int = False, kinds: bool = False
+) -> Picked:
     """Rows in the order picked.
 
     The pooled rows, labelled ones included, form min(labelled + budget, 500) k-means clusters. Each pick goes to the
@@ -28,21 +33,23 @@ def typiclust(pool: Pool, budgets: Budgets, rng: np.random.Generator, *, approx:
     feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
 
     With `approx` (True, or a number of rows) the picks are the exact ones of a sample of that many rows. What is lost
-    is measured by the mean over other rows of exp(-squared distance to the nearest pick).
+    is measured by the mean over other rows of exp(-squared distance to the nearest pick). With `kinds` the clusters are
+    of rows that are likely of one kind besides lying together (`kinds.py`).
     """
     size = sample_size(approx)
     if size and size < pool.n:
         rows = sampled(pool, budgets, size, rng)
-        picks = rows[typiclust(pool.subset(rows), budgets, rng).rows]
+        exact = functools.partial(typiclust, rng=rng, kinds=kinds)
+        picks = rows[exact(pool.subset(rows), budgets).rows]
         kernel = make_kernel("gaussian", pool.d, 1.0)
-        loss = coverage_loss(pool, budgets, picks, kernel, rng, lambda part, each: typiclust(part, each, rng))
+        loss = coverage_loss(pool, budgets, picks, kernel, rng, exact)
         return Picked(picks, coverage_loss=loss)
     picks = np.empty(budgets.total, np.int64)
     if budgets.total == 0:
         return Picked(picks, coverage_loss=0.0 if size else None)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = pool.in_memory()
-    labels = kmeans(unit, k, rng).labels
+    labels = kmeans(beside_kinds(unit) if kinds else unit, k, rng, by=unit).labels
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
     ranked = []  # of each cluster, its rows from the most typical down
