@@ -57,7 +57,7 @@ def test_two_alike_clients_choose_together_and_the_third_alone():
 def test_where_a_selector_tells_kinds_apart_alike_clients_repeat_nothing(method):
     embeddings = kinds(np.random.default_rng(0), ALIKE)
     picks = cofal.select(embeddings, [2, 2, 2], method, "auto", **METHODS[method])
-    assert picks.decision.kind == "by-kind"
+    assert picks.decision.kind == ("central" if method == "typiclust" else "by-kind")
     assert picks.decision.groups == [[0, 1, 2]]
     assert sorted(row // 40 for _, row in picks.order) == list(range(6)), "one label for each kind"
 
@@ -75,10 +75,24 @@ def test_where_a_selector_tells_kinds_apart_blurred_ones_are_not_neglected(metho
         parts = [held[np.isin(y[held], two)] for two in rng.permutation(10).reshape(5, 2)]
         for how in ("central", "auto"):
             picks = cofal.select([x_unit[part] for part in parts], [6] * 5, method, how, **AUTO_RADIUS[method])
+            assert how == "central" or picks.decision.kind == "by-kind"
             rows = np.concatenate([part[picked] for part, picked in zip(parts, picks.indices)])
             nearest = (x_unit[test] @ x_unit[rows].T).argmax(1)
             right.append((y[rows][nearest] == y[test]).mean())
     assert np.mean(right[1::2]) > np.mean(right[::2]) + 0.01
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(0.03, "central"), (0.01, "by-kind"), (-0.01, "by-kind")])
+def test_typiclust_tells_kinds_apart_where_neither_end_is_likely_the_better_one(margin, kind, monkeypatch):
+    embeddings = look_alikes(np.random.default_rng(1), UNLIKE)
+    overlap = measure(np.ones((3, 2), np.int64), np.random.default_rng(0))
+    decision = Decision(overlap, 0.1, margin, 0.0, [[0, 1, 2]], 1.0, 0.025)
+    monkeypatch.setattr(importlib.import_module("cofal.selection.api"), "decide", lambda pool: decision)
+    picks = cofal.select(embeddings, [3, 4, 5], "typiclust", "auto")
+    assert picks.decision.kind == kind
+    like = {"kinds": True} if kind == "by-kind" else {}
+    assert picks.order == cofal.select(embeddings, [3, 4, 5], "typiclust", **like).order
+    assert cofal.select(embeddings, [3, 4, 5], "maxherding", "auto").decision.kind == "by-kind"
 
 
 @settings(deadline=None, max_examples=25)

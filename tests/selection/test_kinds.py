@@ -29,15 +29,21 @@ def blurred(rng, rows=150, d=16, apart=0.5):
 
 def test_clients_of_one_source_lean_nowhere():
     rng = np.random.default_rng(0)
-    shares = rng.dirichlet(np.ones(12))
-    counts = np.round(400 * shares) + np.zeros((4, 1))
-    assert not leaning(counts).any()
-    assert not leaning(counts[:1]).any()
+    chances = rng.dirichlet(np.ones(12), 200).astype(np.float32)
+    assert not leaning(np.tile(chances, (4, 1)), np.tile(chances, (4, 1)), np.arange(5) * 200).any()
+    assert not leaning(chances, chances, np.array([0, 200])).any()
+    drawn = rng.dirichlet(np.ones(12), 800).astype(np.float32)
+    assert np.abs(leaning(drawn, drawn, np.arange(5) * 200)).max() < 0.1
 
 
-def test_clients_lean_towards_what_they_have_more_of():
-    lean = leaning(np.array([[90.0, 10.0, 50.0], [10.0, 90.0, 50.0], [0.0, 0.0, 0.0]]))
-    assert lean[0, 0] > 0.3 > 0 > lean[0, 1]
+@pytest.mark.parametrize("sure", [1.0, 0.4])
+def test_clients_lean_towards_what_they_have_more_of_however_unsure_the_kinds(sure):
+    kind = np.repeat([0, 1, 2, 0, 1, 2], [90, 10, 50, 10, 90, 50])
+    chances = (sure * np.eye(3)[kind] + (1 - sure) / 3).astype(np.float32)
+    chances += np.random.default_rng(0).uniform(-0.05, 0.05, chances.shape).astype(np.float32)
+    lean = leaning(chances, chances, np.array([0, 150, 300, 300]))
+    assert lean[0, 0] > 0.25 * sure > 0 > -0.25 * sure > lean[0, 1]
+    assert lean[1, 1] > 0.25 * sure > 0 > -0.25 * sure > lean[1, 0]
     assert np.abs(lean[:2, 2]).max() < 0.05
     assert np.abs(lean[2]).max() < 1e-5
 

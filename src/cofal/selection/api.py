@@ -33,6 +33,7 @@ SELECTORS: dict[str, Selector] = {
     "maxherding": maxherding,
     "random": random,
 }
+BY_KIND_IN_DOUBT = (typiclust,)  # under auto kinds help them only where neither end is likely the better one
 COORDINATIONS = ("central", "per-client", "aggregate", "auto")
 SHARINGS = ("embeddings", "aggregates")
 
@@ -99,7 +100,8 @@ def select(
         return _selection(pool, _run(selector, pool, checked, seed, params))
     if coordination == "auto":
         decision = decide(pool)
-        if "kinds" in inspect.signature(selector).parameters:
+        tells_kinds = "kinds" in inspect.signature(selector).parameters
+        if tells_kinds and (decision.in_doubt or selector not in BY_KIND_IN_DOUBT):
             picked, decision = _run(selector, pool, checked, seed, {"kinds": True, **params}), by_kind(decision)
         else:
             picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))

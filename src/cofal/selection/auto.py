@@ -2,9 +2,10 @@
 
 Choosing together is worth the more, the more alike the clients are, and harms as far as they overlap in appearance
 only: then a label at one stands for rows of another kind at the other. A selector that can tell kinds apart
-(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind. For the others: where
-choosing together pays for all, all do, as under central coordination; else only clients of one source do, and the
-others choose alone, as per-client. Why, and what was tried besides, is told in docs/auto.md.
+(`kinds.py`) chooses for all clients at once and lets a pick count for rows of its own kind; TypiClust does so where
+neither end is likely the better one. Else and for others: where choosing together pays for all, all do, as under
+central coordination; where not, only clients of one source do, and the others choose alone, as per-client. Why, and
+what was tried besides, is told in docs/auto.md.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ WEIGHT = 0.25  # power of the number of clients with which that overlap counts: 
 BORNE_BLUR, WORTH_BLUR = 0.12, 0.2  # the same where blur stands for it, with more for a unit of likeness
 SPREAD, SPREAD_BLUR = 0.025, 0.04  # how far from a margin of 0 either coordination could still win in the trials
 ONE_SOURCE = 0.95  # likeness from which some clients choose together where all of them should not
+IN_DOUBT = 0.8  # which of central and per-client is better is in doubt where neither is so likely
 SAMPLE = 20_000  # rows that stand for larger pools when overlap is measured
 _CHECKS = 50  # samples of rows drawn again, to see how often the decision stays the same
 _TOLD_ALIKE = 0.3  # overlap from which clients are called alike in words
@@ -64,6 +66,11 @@ class Decision:
         """
         scale = math.hypot(self.spread, self.margin_error)
         return 0.5 * (1 + math.erf(self.margin / (scale * math.sqrt(2))))
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether neither central nor per-client coordination is likely the better one."""
+        return max(self.central_wins, 1 - self.central_wins) < IN_DOUBT
 
     @property
     def kind(self) -> str:

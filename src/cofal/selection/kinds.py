@@ -106,10 +106,9 @@ def kinds(pool: Pool, number: int, rng: np.random.Generator) -> Kinds:
     for _ in range(ROUNDS):
         centers = chances.T @ x
         centers /= np.maximum(np.linalg.norm(centers, axis=1, keepdims=True), 1e-9)
-        lean = leaning(
-            np.array([chances[a:b].sum(0, dtype=np.float64) for a, b in zip(sample.offsets, sample.offsets[1:])])
-        )
-        chances = _chances(SHARPNESS * (x @ centers.T) + lean[sample.owner])
+        scores = SHARPNESS * (x @ centers.T)
+        lean = leaning(chances, _chances(scores), sample.offsets)
+        chances = _chances(scores + lean[sample.owner])
     known, blind = [], []
     for start in range(0, pool.n, _TILE):
         stop = min(start + _TILE, pool.n)
@@ -134,21 +133,39 @@ def _chances(scores: np.ndarray) -> np.ndarray:
     return single
 
 
-def leaning(counts: np.ndarray) -> np.ndarray:
+def leaning(chances: np.ndarray, blind: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """(clients, kinds) float32 logarithm of how much more of a kind each client has than all together.
 
-    `counts` (clients, kinds) are rows, whole or in parts. Clients are taken to be drawn from a Dirichlet distribution
-    around the shares of all: how much counts spread beyond chance tells its strength, and shares are drawn towards
-    those of all accordingly. Where they spread no more than by chance all leanings are 0.
+    `chances` and `blind` (n, kinds) are those of `Kinds`; the rows of client m are offsets[m] to offsets[m + 1]. The
+    blind ones tell by an analysis of variance how much of what the clients' shares differ by is more than chance. So
+    far shares are trusted, and for the rest they are those of all: clients of one source lean nowhere.
     """
-    held = counts.sum(1) > 0
-    rows, shares = counts.sum(1, keepdims=True), counts.sum(0) / max(counts.sum(), 1)
-    free = (int(held.sum()) - 1) * (int((shares > 0).sum()) - 1)
-    expected = rows * shares
-    far = (counts - expected) ** 2 / np.where(expected > 0, expected, 1)
-    spread = far.sum() / free if free > 0 else 0.0  # 1 by chance, more the more clients differ
-    if spread <= 1:
-        return np.zeros(counts.shape, np.float32)
-    strength = max((rows[held].mean() - spread) / (spread - 1), 1e-3)
-    more = (counts + strength * shares) / ((rows + strength) * np.where(shares > 0, shares, 1))
-    return np.log(np.where(shares > 0, more, 1) + _NEVER).astype(np.float32)
+    trust = _trust(blind, offsets)
+    common = chances.mean(0, dtype=np.float64)
+    more = np.ones((len(trust), len(common)))
+    for client, (start, stop) in enumerate(pairwise(offsets)):
+        if trust[client] > 0:
+            share = chances[start:stop].mean(0, dtype=np.float64)
+            more[client] += trust[client] * (share / np.maximum(common, _NEVER**2) - 1)
+    return np.log(np.maximum(more, _NEVER)).astype(np.float32)
+
+
+def _trust(blind: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """(clients,) part of the variance of each client's mean chances that is not by chance."""
+    rows = np.diff(offsets)
+    held = rows > 0
+    free = len(blind) - int(held.sum())  # degrees of freedom within clients
+    common = blind.mean(0, dtype=np.float64)
+    within, between = np.zeros(len(common)), np.zeros(len(common))
+    for start, stop in pairwise(offsets):
+        if start < stop:
+            mean = blind[start:stop].mean(0, dtype=np.float64)
+            within += ((blind[start:stop] - mean) ** 2).sum(0)
+            between += (stop - start) * (mean - common) ** 2
+    told = within > _NEVER**2
+    if held.sum() < 2 or free < 1 or not told.any():
+        return np.zeros(len(rows))
+    ratios = (between[told] / (held.sum() - 1)) / (within[told] / free)
+    more = max(float(np.average(ratios, weights=common[told])) - 1, 0.0) / rows[held].mean()  # than a row's variance
+    trust: np.ndarray = more * rows / (more * rows + 1)
+    return trust
