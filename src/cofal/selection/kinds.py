@@ -29,6 +29,7 @@ SHARPNESS = 10.0  # chances of kinds go with exp(10 cos) of the angle to their c
 ROUNDS = 20
 _TILE = 8192
 _TINY = 1e-6  # lengths are divided by no less
+_NONE = 1e-12  # shares and sums of squares of no more are none
 _NEVER = 1e-6  # least share of a client's rows that a kind is taken to have, against its share of all
 
 
@@ -146,7 +147,7 @@ def leaning(chances: np.ndarray, blind: np.ndarray, offsets: np.ndarray) -> np.n
     for client, (start, stop) in enumerate(pairwise(offsets)):
         if trust[client] > 0:
             share = chances[start:stop].mean(0, dtype=np.float64)
-            more[client] += trust[client] * (share / np.maximum(common, _NEVER**2) - 1)
+            more[client] += trust[client] * (share / np.maximum(common, _NONE) - 1)
     return np.log(np.maximum(more, _NEVER)).astype(np.float32)
 
 
@@ -162,7 +163,7 @@ def _trust(blind: np.ndarray, offsets: np.ndarray) -> np.ndarray:
             mean = blind[start:stop].mean(0, dtype=np.float64)
             within += ((blind[start:stop] - mean) ** 2).sum(0)
             between += (stop - start) * (mean - common) ** 2
-    told = within > _NEVER**2
+    told = within > _NONE
     if held.sum() < 2 or free < 1 or not told.any():
         return np.zeros(len(rows))
     ratios = (between[told] / (held.sum() - 1)) / (within[told] / free)
