@@ -21,13 +21,13 @@ def test_alike_clients_would_waste_labels_and_unlike_ones_would_not():
     assert unlike.redundant.value < 1
     assert alike.redundant.low <= alike.redundant.value <= alike.redundant.high
     assert alike.saved.value > unlike.saved.value
-    assert alike.central_wins > 0.85
+    assert alike.decision.central_wins > 0.85
     assert alike.decision.kind == "central"
 
 
 def test_clients_that_only_look_alike_should_not_choose_as_one():
     advice = advise(look_alikes(np.random.default_rng(0), UNLIKE), [6, 6, 6])
-    assert advice.central_wins < 0.05
+    assert advice.decision.central_wins < 0.05
     assert advice.decision.kind == "per-client"
     assert any("of different kinds" in line for line in advice.in_words(["a", "b", "c"]))
 

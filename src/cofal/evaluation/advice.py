@@ -46,7 +46,6 @@ class Advice:
     cells: int  # in which redundancy is counted: as many as labels, where the clients have the rows
     redundant: Forecast  # labels that would repeat another client's if all chose alone
     saved: Forecast  # labels that choosing together saves
-    central_wins: float  # how likely central coordination gives the better model than per-client
     radius: float | None  # ProbCover's, for these embeddings; None where nobody sees them
 
     @property
@@ -67,7 +66,7 @@ class Advice:
             "cells": self.cells,
             "redundant_labels": self.redundant.as_list(),
             "saved_labels": self.saved.as_list(),
-            "central_wins": round(self.central_wins, 3),
+            "central_wins": round(self.decision.central_wins, 3),
             "recommended": {
                 "method": METHOD,
                 "coordination": "auto",
@@ -85,7 +84,7 @@ class Advice:
             f"If each client chooses alone, about {self.redundant.value:.0f} of {total} labels "
             f"({self.redundant.low:.0f} to {self.redundant.high:.0f}) would repeat what another client labels.",
         ]
-        likely = max(self.central_wins, 1 - self.central_wins)
+        likely = max(self.decision.central_wins, 1 - self.decision.central_wins)
         sure = "almost certainly" if likely > 0.95 else "probably" if likely > 0.75 else "perhaps"
         if self.decision.kind == "central":
             lines.append(
@@ -98,7 +97,7 @@ class Advice:
                 "all images were of one source would neglect some of them."
             )
         else:
-            extreme = "together" if self.central_wins > 0.5 else "alone"
+            extreme = "together" if self.decision.central_wins > 0.5 else "alone"
             lines.append(
                 f"Only some clients are alike: {self._groups(names)}. If all did the same, "
                 f"choosing {extreme} would {sure} do better ({likely:.0%})."
@@ -155,7 +154,6 @@ def advise_from(
         cells=counts.shape[1],
         redundant=_forecast(_redundant, counts, again, budgets),
         saved=_forecast(_saved, counts, again, budgets),
-        central_wins=decision.central_wins,
         radius=radius,
     )
 
