@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from aggregate_choice import choose_with
 from cofal.errors import UserError
 from cofal.selection.aggregate import overlaps
+from cofal.selection.aggregate.balls import balls_of
 from cofal.selection.aggregate.cells import canonical
 from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Consortium, Holder, total
@@ -261,6 +262,38 @@ def test_sets_that_differ_by_few_disclose():
     for start in range(200):  # more than there is room for at first
         sent.add(np.array([start % 20]))
     assert sent.discloses(np.array([7]), 1)
+
+
+@given(st.lists(st.sets(st.integers(0, 149), min_size=1), max_size=12), st.sets(st.integers(0, 149)), st.integers(1, 9))
+def test_the_set_most_alike_is_found(sets, members, least):
+    sent = Sent(150)
+    for each in sets:
+        sent.add(np.array(sorted(each)))
+    differing = [len(each ^ members) for each in sets]
+    found = sent.like(np.array(sorted(members), dtype=np.int64), least)
+    if min(differing, default=least) >= least:
+        assert found is None
+    else:
+        assert set(found.tolist()) == sets[int(np.argmin(differing))]
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200, 1100])
+def test_balls_are_those_of_dense_distances(n):
+    """Half of the rows on axes: many pairs lie at an edge, and the graph is mirrored across words of 64 rows."""
+    rng = np.random.default_rng(n)
+    x = unit(rng.normal(size=(n, 4)))
+    onto = np.flatnonzero(rng.random(n) < 0.5)
+    x[onto] = 0
+    x[onto, rng.integers(4, size=len(onto))] = rng.choice([-1, 1], size=len(onto))  # 0, sqrt 2 or 2 from one another
+    radii = [0.7, 2**0.5, 1.9]
+    distances = ((x[:, None].astype(np.float64) - x[None].astype(np.float64)) ** 2).sum(axis=2)
+    mask = rng.random(n) < 0.7
+    for balls, radius in zip(balls_of(x, radii), radii):
+        inside = distances <= radius * radius
+        assert balls.candidates == n
+        assert np.array_equal(balls.sizes(mask), inside[mask].sum(axis=0))
+        for candidate in (0, n // 2, n - 1):
+            assert np.array_equal(balls.members(candidate, mask), np.flatnonzero(inside[candidate] & mask))
 
 
 @pytest.mark.parametrize("schedule", ["batched", "paper"])

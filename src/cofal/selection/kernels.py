@@ -29,7 +29,7 @@ class Kernel:
 
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor], d: int, *, steep: bool) -> None:
         """`function` may overwrite its input; `d` is the dimension of the rows; `steep` kernels fall fast near zero."""
-        self._function, self._steep, self._buffer = function, steep, _Buffer()
+        self._function, self._steep, self._buffer = function, steep, TileBuffer()
         error = 4 * math.sqrt(d) * _FLOAT32  # of a squared distance in a tile: four times what is met in practice
         grid = torch.linspace(_NEAR if steep else 0.0, 4.0, 4001, dtype=torch.float64)
         change = (self.of(grid.clone()) - self.of(grid + error)).abs().max()
@@ -60,9 +60,8 @@ class TopHat(Kernel):
     exact = True
 
     def __init__(self, delta: float, d: int) -> None:
-        self._limit, self._buffer = delta * delta, _Buffer()
-        # Any order of summation of d float32 products of unit rows stays within this band of the float64 distance.
-        self._band = 2 * (d + 16) * _FLOAT32
+        self._limit, self._buffer = delta * delta, TileBuffer()
+        self._band = edge_band(d)
         self.noise = 0.0
 
     def of(self, squared: torch.Tensor) -> torch.Tensor:
@@ -101,7 +100,7 @@ def _checked(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torc
     return function
 
 
-class _Buffer:
+class TileBuffer:
     """Room for one tile, used again and again: fresh memory for each tile would cost as much as its arithmetic."""
 
     def __init__(self) -> None:
@@ -112,7 +111,16 @@ class _Buffer:
         r, c = len(a), len(b)
         if self._room.numel() < r * c or self._room.device != a.device:
             self._room = torch.empty(r * c, device=a.device)
-        return torch.mm(a * -2.0, b.T, out=self._room[: r * c].view(r, c)).add_(2.0)
+        if r < c:
+            a = a * -2.0
+        else:  # the same to the last bit: scaling by a power of two rounds nothing
+            b = b * -2.0
+        return torch.mm(a, b.T, out=self._room[: r * c].view(r, c)).add_(2.0)
+
+
+def edge_band(d: int) -> float:
+    """Any order of summation of d float32 products of unit rows stays within this of the float64 squared distance."""
+    return 2 * (d + 16) * _FLOAT32
 
 
 def _host(tensor: torch.Tensor) -> np.ndarray:
@@ -121,7 +129,7 @@ def _host(tensor: torch.Tensor) -> np.ndarray:
 
 
 @numba.njit(inline="always", fastmath={"reassoc", "contract"})
-def _squared(x: np.ndarray, y: np.ndarray) -> float:
+def squared_distance(x: np.ndarray, y: np.ndarray) -> float:
     total = 0.0
     for k in range(x.shape[0]):
         difference = np.float64(x[k]) - np.float64(y[k])
@@ -133,7 +141,7 @@ def _squared_distances(a: np.ndarray, b: np.ndarray, rows_a: np.ndarray, rows_b:
     """float64 squared distances between the float32 rows a[rows_a[p]] and b[rows_b[p]]."""
     out = np.empty(rows_a.shape[0])
     for p in numba.prange(rows_a.shape[0]):
-        out[p] = _squared(a[rows_a[p]], b[rows_b[p]])
+        out[p] = squared_distance(a[rows_a[p]], b[rows_b[p]])
     return out
 
 
@@ -147,7 +155,7 @@ def _redo_near(tile: np.ndarray, a: np.ndarray, b: np.ndarray, near: float) -> N
     for i in numba.prange(tile.shape[0]):
         for j in range(tile.shape[1]):
             if tile[i, j] < near:
-                tile[i, j] = _squared(a[i], b[j])
+                tile[i, j] = squared_distance(a[i], b[j])
 
 
 @numba.njit(parallel=True, cache=True)
@@ -162,6 +170,6 @@ def _inside(tile: np.ndarray, a: np.ndarray, b: np.ndarray, limit: float, band: 
         if close > 0:
             for j in range(row.shape[0]):
                 if row[j] >= low and row[j] <= high:
-                    row[j] = -8 if _squared(a[i], b[j]) <= limit else 8  # far from the edge, either side
+                    row[j] = -8 if squared_distance(a[i], b[j]) <= limit else 8  # far from the edge, either side
         for j in range(row.shape[0]):
             row[j] = np.float32(1) if row[j] < low else np.float32(0)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 import torch
 
+from cofal.selection.aggregate.balls import Balls, balls_of
 from cofal.selection.aggregate.cells import canonical
 from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.kernels import TopHat, squared_distances_serial
 
 GROWTH = 1.1  # from one level of radii to the next
 LEVELS = 9  # radii delta, 1.1 delta, ..., 2.14 delta
-_TILE = 1024  # a multiple of 64
-_BITS = 2**32  # of one graph of balls: beyond it, ball centres are looked for among a sample of the rows
+_TOGETHER = 3  # levels whose balls are worked out at once: they share the distances, which are most of the work
+_TILE = 1024
+_PAIRS = 2**22  # distances in memory at once
 _CLOSE = 1e-5  # squared distances of a matrix product closer than this are compared again in float64
 
 
@@ -56,15 +57,17 @@ class Rows:
     ) -> np.ndarray:
         """(n, r) bool, or (len(among), r): which rows are in the ball of which centre; exact at the edge."""
         units = torch.from_numpy(self.x if among is None else self.x[among])
+        order = np.argsort(levels, kind="stable")  # balls of one radius side by side
         found = np.zeros((len(units), len(centers)), dtype=bool)
-        for level in np.unique(levels):
-            columns = np.flatnonzero(levels == level)
-            ball, middles = TopHat(radius_of(delta, int(level)), self.d), torch.from_numpy(received(centers[columns]))
-            for start in range(0, len(units), _TILE):
-                for first in range(0, len(columns), _TILE):
-                    part = ball.tile(units[start : start + _TILE], middles[first : first + _TILE])
-                    found[start : start + _TILE, columns[first : first + _TILE]] = part > 0
-        return found
+        first = 0
+        for level, count in zip(*np.unique(levels, return_counts=True)):
+            ball = TopHat(radius_of(delta, int(level)), self.d)
+            middles = torch.from_numpy(received(centers[order[first : first + count]]))
+            step = max(1, _PAIRS // int(count))
+            for start in range(0, len(units), step):
+                found[start : start + step, first : first + count] = ball.tile(units[start : start + step], middles) > 0
+            first += count
+        return found if np.all(order[1:] > order[:-1]) else found[:, np.argsort(order)]
 
     def covered(self, centers: np.ndarray, levels: np.ndarray, delta: float, lasting: int) -> np.ndarray:
         """(n,) bool: which rows are in the ball of any centre.
@@ -87,11 +90,13 @@ class Rows:
         mask[rest] = self.inside(centers, levels, delta, rest).any(axis=1)
 
     def balls(self, delta: float, level: int) -> Balls:
-        """The balls around the client's own rows at a level's radius."""
-        key = ("balls", delta, level)
-        if key not in self.cache:
-            self.cache[key] = Balls(self, radius_of(delta, level))
-        balls: Balls = self.cache[key]
+        """The balls around the client's own rows at a level's radius, worked out together with the levels beside it."""
+        if ("balls", delta, level) not in self.cache:
+            first = level - level % _TOGETHER
+            radii = [radius_of(delta, each) for each in range(first, min(first + _TOGETHER, LEVELS))]
+            for place, found in enumerate(balls_of(self.x, radii)):
+                self.cache["balls", delta, first + place] = found
+        balls: Balls = self.cache["balls", delta, level]
         return balls
 
     def around(self, rows: np.ndarray, level: int, delta: float) -> list[np.ndarray]:
@@ -113,8 +118,8 @@ class Rows:
         units, used = received(centers), np.zeros(len(free), dtype=bool)
         before: dict[bytes, list[int]] = {}
         for start in range(0, len(centers), _TILE):
-            closeness = units[start : start + _TILE] @ self.x.T
-            for place, near in enumerate(closeness, start):
+            part = torch.from_numpy(units[start : start + _TILE])
+            for place, near in enumerate(torch.mm(part, torch.from_numpy(self.x).T).numpy(), start):
                 served = before.setdefault(units[place].tobytes(), [])
                 near[~free | used] = -np.inf
                 near[served] = -np.inf
@@ -129,61 +134,23 @@ class Rows:
         return found, distances
 
 
-class Balls:
-    """Which rows are in the ball around which candidate (all rows, or a sample of a very large client), as bits."""
-
-    def __init__(self, rows: Rows, radius: float) -> None:
-        n = rows.n
-        few = max(64, _BITS // max(1, n))
-        self.candidates = count = min(n, few)  # the first rows, which are a random sample: they are sorted by a hash
-        ball, units = TopHat(radius, rows.d), torch.from_numpy(rows.x)
-        middles = units[:count]
-        self._bits = np.zeros((n, -(-count // 64)), dtype=np.uint64)  # of row x: candidates whose ball x is in
-        as_bytes = self._bits.view(np.uint8)
-        for start in range(0, n, _TILE):
-            for first in range(start if count == n else 0, count, _TILE):
-                part = ball.tile(units[start : start + _TILE], middles[first : first + _TILE]) > 0
-                packed = np.packbits(part, axis=1, bitorder="little")
-                as_bytes[start : start + _TILE, first // 8 : first // 8 + packed.shape[1]] = packed
-                if count == n and first > start:  # the same pairs the other way round
-                    packed = np.packbits(part.T, axis=1, bitorder="little")
-                    as_bytes[first : first + _TILE, start // 8 : start // 8 + packed.shape[1]] = packed
-
-    def sizes(self, mask: np.ndarray) -> np.ndarray:
-        """(candidates,) int64: how many rows of `mask` (n,) are in each candidate's ball."""
-        counts = np.zeros(64 * self._bits.shape[1], dtype=np.int32)
-        _count(self._bits, np.flatnonzero(mask), counts)
-        return counts[: self.candidates].astype(np.int64)
-
-    def members(self, candidate: int, mask: np.ndarray) -> np.ndarray:
-        """The rows of `mask` in the ball of a candidate ascending."""
-        column = self._bits[:, candidate // 64] >> np.uint64(candidate % 64) & np.uint64(1)
-        return np.flatnonzero(mask & (column > 0))
-
-
-@numba.njit(cache=True)
-def _count(bits: np.ndarray, rows: np.ndarray, counts: np.ndarray) -> None:
-    for r in range(rows.shape[0]):
-        for word in range(bits.shape[1]):
-            value = bits[rows[r], word]
-            if value:
-                for bit in range(64):
-                    counts[64 * word + bit] += np.int32((value >> np.uint64(bit)) & np.uint64(1))
-
-
 class Sent:
     """The regions a client has let its coordinator see, as sets of rows."""
 
     def __init__(self, n: int) -> None:
         self._n, self._count = n, 0
         self._sets = np.zeros((64, -(-n // 64)), dtype=np.uint64)  # a bit a row
+        self._sizes = np.zeros(64, dtype=np.int64)
 
     def like(self, members: np.ndarray, least: int) -> np.ndarray | None:
         """The region sent before that differs from this one by the fewest rows, if those are less than `least`.
 
         Two such regions would give away the rows in which they differ.
         """
-        differing = np.bitwise_count(self._sets[: self._count] ^ self._packed(members)).sum(axis=1, dtype=np.int64)
+        packed = self._packed(members)
+        words = np.flatnonzero(packed)
+        shared = np.bitwise_count(self._sets[: self._count, words] & packed[words]).sum(axis=1, dtype=np.int64)
+        differing = self._sizes[: self._count] + len(members) - 2 * shared
         if differing.min(initial=least) >= least:
             return None
         return np.flatnonzero(np.unpackbits(self._sets[int(differing.argmin())].view(np.uint8), count=self._n))
@@ -205,7 +172,9 @@ class Sent:
     def extend(self, sets: np.ndarray) -> None:
         while self._count + len(sets) > len(self._sets):
             self._sets = np.concatenate([self._sets, np.zeros_like(self._sets)])
+            self._sizes = np.concatenate([self._sizes, np.zeros_like(self._sizes)])
         self._sets[self._count : self._count + len(sets)] = sets
+        self._sizes[self._count : self._count + len(sets)] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
         self._count += len(sets)
 
     def _packed(self, members: np.ndarray) -> np.ndarray:
