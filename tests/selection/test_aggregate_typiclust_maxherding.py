@@ -14,7 +14,7 @@ from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.aggregate.herding import NONE, Herd
 from cofal.selection.aggregate.kmeans import Clusters
 from cofal.selection.aggregate.maxherding import MAXHERDING
-from cofal.selection.aggregate.typiclust import TYPICLUST, assign
+from cofal.selection.aggregate.typiclust import TYPICLUST, _to_cells, assign
 
 METHODS = {"typiclust": TYPICLUST, "maxherding": MAXHERDING}
 both = pytest.mark.parametrize("name", list(METHODS))
@@ -138,6 +138,47 @@ def test_maxherding_keeps_silent_where_few_samples_would_speak():
 
     choose("maxherding", parts, (5, 5), answer=answer, lengthscale=0.4)
     assert silent > 0
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 9))
+def test_cells_of_copies_are_as_far_as_their_rows(seed, cells, neighbors):
+    """Of cells that are copies of one row each, the distance to the nearest rows is known exactly."""
+    rng = np.random.default_rng(seed)
+    (rows, means), counts = parts_of(seed, (5, cells)), rng.integers(1, 6, size=cells)
+    counts[0] += neighbors  # there are enough
+    squares = np.sort(2 - 2 * rows.astype(np.float64) @ np.repeat(means, counts, axis=0).T, axis=1)
+    found = _to_cells(rows, means, counts, neighbors)
+    assert np.allclose(found, squares[:, :neighbors].mean(1), atol=1e-5)
+
+
+def nearest_of(rows, others, counts, size):
+    """What a client of two tells of its rows in one cluster of `size` rows, and the sample it would give first."""
+    holder = Holder(rows, np.zeros(len(rows), bool))
+    told = {"centers": rows.mean(0, keepdims=True), "sizes": np.array([size], np.int32)}
+    told |= {"means": others.astype(np.float16), "counts": np.array(counts, np.int32)}
+    distances = METHODS["typiclust"].answer(holder, "nearest", told, {"depth": 4, "clients": 2})["distances"]
+    METHODS["typiclust"].answer(holder, "settle", told | {"clusters": np.zeros(1, np.int16)}, {"clients": 2})
+    return distances, int(holder.picked[0])
+
+
+def test_a_typical_sample_is_where_the_others_have_samples_too():
+    """Two groups that are alike at the client; the others' cells lie in one of them."""
+    rng = np.random.default_rng(0)
+    groups = np.eye(4)[:2]
+    noise = 0.05 * rng.normal(size=(30, 4))
+    rows = np.concatenate([group + noise for group in groups])
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    for group in (0, 1):
+        assert nearest_of(rows, groups[[group]], [40], 1000)[1] // 30 == group
+
+
+@pytest.mark.parametrize(("members", "size", "step"), [(30, 1000, 0.02), (30, 40, 0.05), (1, 1000, 0.05)])
+def test_distances_are_told_in_coarse_steps_where_anyone_could_compute_them(members, size, step):
+    (rows,) = parts_of(1, (members,), spread=1.0)
+    distances, _ = nearest_of(rows, rows[:1], [5], size)
+    told = distances[np.isfinite(distances)] / step
+    assert len(told) > 0
+    assert np.allclose(told, np.rint(told), atol=1e-4)
 
 
 def test_picks_go_to_clusters_with_the_fewest_labels_then_to_the_largest():

@@ -92,12 +92,12 @@ def fixed(values: np.ndarray, bits: int) -> np.ndarray:
     return np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits).astype(np.int32)
 
 
-def coarse(values: np.ndarray) -> np.ndarray:
+def coarse(values: np.ndarray, step: float | np.ndarray = COARSE) -> np.ndarray:
     """Distances or cosines of single samples, rounded to what choosing among clients needs (float32).
 
     An exact one tells whoever holds a copy of the sample that it is there: he computes it and finds it in the answer.
     """
-    return (np.rint(np.asarray(values, dtype=np.float64) / COARSE) * COARSE).astype(np.float32)
+    return (np.rint(np.asarray(values, dtype=np.float64) / step) * step).astype(np.float32)
 
 
 def real(totals: np.ndarray, bits: int) -> np.ndarray:

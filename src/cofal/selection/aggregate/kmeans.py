@@ -5,7 +5,7 @@ What is done with the clusters lives with whoever asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ class Clusters:
     sizes: np.ndarray  # (k,) int64 rows that were spoken of; 0 where all clients kept silent
     labeled: np.ndarray  # (k,) int64
     cells: np.ndarray  # (k,) int64 rows of the clients' cells that are nearest to each centre
+    told: Sequence[Arrays] = ()  # each client's cells: "means" (c, d) float16 and "counts" (c,) int32
 
 
 def check_iterations(iterations: Any) -> None:
@@ -66,7 +67,7 @@ def federated_kmeans(
         means[held] = sums[held] / counts[held, None]
         means /= np.maximum(1, np.linalg.norm(means, axis=1, keepdims=True))  # rows are unit: only noise goes beyond
         near = np.bincount(_distances(cells, means).argmin(1), weights, minlength=len(means)).astype(np.int64)
-        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"], near)
+        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"], near, answers)
         if spread >= (1 - SETTLED) * before:
             break
         before = spread

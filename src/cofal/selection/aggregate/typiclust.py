@@ -7,12 +7,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, coarse
+from cofal.selection.aggregate.exchange import (
+    COARSE,
+    Arrays,
+    Consortium,
+    Coordinator,
+    Holder,
+    Method,
+    Question,
+    coarse,
+)
 from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
 from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
 _ANYWHERE = -1  # in place of a cluster: the client's most typical free sample of any
+_FINE = 0.02  # step of the distances told where they depend on neighbours, whom only the client knows
 _ROWS = 512  # rows whose neighbours are looked for at once
 
 
@@ -33,16 +43,26 @@ def coordinate(
     k = min(sum(consortium.labeled) + total, MAX_CLUSTERS, sum(consortium.sizes))
     clusters = yield from federated_kmeans(consortium, k, rng, min_region=min_region, iterations=iterations)
     told = {"centers": clusters.centers, "sizes": clusters.sizes.astype(np.int32)}
-    neighbors = -(-NEIGHBORS // consortium.clients)
+    others = [_others(clusters.told, me) for me in range(consortium.clients)]
     depth = _DEPTH * -(-total // len(clusters.centers))
-    answers = yield Question("nearest", told, {"depth": depth, "neighbors": neighbors})
+    answers = yield Question("nearest", told, {"depth": depth, "clients": consortium.clients}, own=others)
     turns = assign(clusters, np.stack([answer["distances"] for answer in answers]), consortium.budgets)
     own = [
-        {"clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
-        for me in range(consortium.clients)
+        {**cells, "clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
+        for me, cells in enumerate(others)
     ]
-    yield Question("settle", told, {"neighbors": neighbors}, own=own)
+    yield Question("settle", told, {"clients": consortium.clients}, own=own)
     return [client for client, _ in turns]
+
+
+def _others(told: Sequence[Arrays], me: int) -> Arrays:
+    """The cells of all clients but one, in an order that does not tell whose they are."""
+    parts = [told[me], *(one for client, one in enumerate(told) if client != me)]  # at least one, to concatenate
+    means, counts = (
+        np.concatenate([one[name] for one in parts])[len(told[me][name]) :] for name in ("means", "counts")
+    )
+    order = np.lexsort(means.T)
+    return {"means": means[order], "counts": counts[order]}
 
 
 def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) -> list[tuple[int, int]]:
@@ -74,40 +94,65 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     """A client's part: sums and counts of clusters, distances of its most typical free samples, and its picks."""
     if kind in ("cells", "sums"):
         return answer_kmeans(holder, kind, arrays, numbers)
-    ranked, squares = _ranked(holder, arrays["centers"], arrays["sizes"], int(numbers["neighbors"]))
+    ranked, squares, fine = _ranked(holder, arrays, int(numbers["clients"]))
     if kind == "nearest":
         depth = int(numbers["depth"])
         distances = np.full((len(ranked), depth), np.inf, np.float32)
         for cluster, rows in enumerate(ranked):
             distances[cluster, : len(rows)] = squares[rows[:depth]]
-        return {"distances": coarse(np.sqrt(distances))}
+        return {"distances": coarse(np.sqrt(distances), np.where(fine, _FINE, COARSE)[:, None])}
     holder.picked = _replay(ranked, squares, arrays["clusters"])
     holder.picked = canonical(holder)[2][holder.picked]
     return {}
 
 
 def _ranked(
-    holder: Holder, centers: np.ndarray, sizes: np.ndarray, neighbors: int
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of each cluster the free rows from the most typical down, and of every row a squared distance: the less, the
-    more typical.
+    holder: Holder, told: Mapping[str, np.ndarray], clients: int
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Of each cluster the free rows from the most typical down; of every row a squared distance: the less, the more
+    typical; and of each cluster whether neighbours count in it.
 
-    Central selection takes the mean over the 20 nearest rows of the cluster. Here it is the mean over the `neighbors`
-    nearest of the client's own rows in it (its part of the 20), and in small clusters the distance to the centre, which
-    is the mean of all clients' rows: 20 neighbours are half of a cluster of 40.
+    Central selection takes the mean over the 20 nearest rows of the cluster. Here a client knows its own part of the 20
+    from its rows, and the rest from the other clients' cells: from x, the mean squared distance to the unit rows of a
+    cell of mean m is 2 - 2 <x, m>. The smaller the cluster, the more the distance to the centre takes their place,
+    which is the mean of all clients' rows: 20 neighbours are half of a cluster of 40.
     """
     rows, taken, _ = canonical(holder)
+    centers, sizes = told["centers"], told["sizes"]
     labels, squares = nearest(rows, centers)
-    own = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=len(centers)).cumsum()[:-1])
-    for cluster, members in enumerate(own):
-        weight = min(1.0, 2 * NEIGHBORS / max(1, int(sizes[cluster])))
-        near = min(neighbors, len(members) // 2)
-        if near and weight < 1:
-            squares[members] = (1 - weight) * _to_neighbors(rows[members], near) + weight * squares[members]
+    cells = told["means"].astype(np.float32)
+    homes = _members(nearest(cells, centers)[0], len(centers))
+    weights = np.minimum(1.0, 2 * NEIGHBORS / np.maximum(1, sizes))
+    fine = np.zeros(len(centers), dtype=bool)
+    for cluster, members in enumerate(_members(labels, len(centers))):
+        own = min(-(-NEIGHBORS // clients), len(members) // 2)
+        if own == 0 or weights[cluster] == 1:
+            continue
+        fine[cluster] = True
+        spread = _to_neighbors(rows[members], own)
+        counts = np.maximum(told["counts"][homes[cluster]], 0)
+        if others := min(NEIGHBORS - own, int(counts.sum()) // 2):
+            rest = _to_cells(rows[members], cells[homes[cluster]], counts, others)
+            spread = (own * spread + others * rest) / (own + others)
+        squares[members] = (1 - weights[cluster]) * spread + weights[cluster] * squares[members]
     free = np.flatnonzero(~taken)
     free = free[np.lexsort((free, squares[free], labels[free]))]
-    ends = np.bincount(labels[free], minlength=len(centers)).cumsum()
-    return np.split(free, ends[:-1]), squares
+    return [free[part] for part in _members(labels[free], len(centers))], squares, fine
+
+
+def _members(labels: np.ndarray, k: int) -> list[np.ndarray]:
+    """The positions of each label below `k`, ascending."""
+    return np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
+
+
+def _to_cells(rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, neighbors: int) -> np.ndarray:
+    """(m,) float32 mean squared distance of unit `rows` to the rows of the nearest `cells`, to `neighbors` of them."""
+    squares = np.maximum(2 - 2 * rows @ cells.T, 0)  # rounded means may be longer than 1
+    order = np.argsort(squares, axis=1, kind="stable")
+    held = counts[order]
+    used = np.clip(neighbors - (held.cumsum(axis=1) - held), 0, held)
+    means: np.ndarray = (np.take_along_axis(squares, order, axis=1) * used).sum(axis=1) / neighbors
+    return means.astype(np.float32)
 
 
 def _to_neighbors(rows: np.ndarray, neighbors: int) -> np.ndarray:
