@@ -185,6 +185,11 @@ def test_picks_on_digits_are_typical():
     assert len(set(labels[picks])) >= 9
 
 
+def test_nothing_asked_for_loses_nothing():
+    pool = Pool([np.eye(20, dtype=np.float32)])
+    assert typiclust(pool, Budgets([0], pool), generator(0), approx=8).coverage_loss == 0
+
+
 def test_the_loss_of_an_approximation_is_measured():
     rng = np.random.default_rng(9)
     x = rng.normal(size=(30, 8))[rng.integers(30, size=6000)] + 0.2 * rng.normal(size=(6000, 8))

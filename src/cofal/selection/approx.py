@@ -68,7 +68,7 @@ def coverage_loss(
     rng: np.random.Generator,
     exactly: Callable[[Pool, Budgets], Picked],
 ) -> float:
-    """1 - coverage of `picks` / coverage of exact picks, at least 0.
+    """1 - coverage of `picks` / coverage of exact picks, at least 0; 0 where those cover nothing either.
 
     The exact picks are those of the whole pool, or of up to `CHECK` rows of a larger one; both are then measured on as
     many other rows: on the rows that they were fitted to, exact picks look better than they are for the pool.
@@ -79,7 +79,8 @@ def coverage_loss(
     judges = pool.subset(np.sort(order[-half:]))
     known = pool.rows(np.flatnonzero(pool.labeled))
     ours, exact = (torch.cat([rows, known]) for rows in (pool.rows(picks), part.rows(exactly(part, budgets).rows)))
-    return max(0.0, 1 - _coverage(judges, kernel, ours) / _coverage(judges, kernel, exact))
+    possible = _coverage(judges, kernel, exact)
+    return max(0.0, 1 - _coverage(judges, kernel, ours) / possible) if possible > 0 else 0.0
 
 
 def _exactly(pool: Pool, budgets: Budgets, kernel: Kernel, memory_limit: int, kinds: bool) -> Picked:

@@ -42,27 +42,27 @@ def coordinate(
         return []
     k = min(sum(consortium.labeled) + total, MAX_CLUSTERS, sum(consortium.sizes))
     clusters = yield from federated_kmeans(consortium, k, rng, min_region=min_region, iterations=iterations)
-    told = {"centers": clusters.centers, "sizes": clusters.sizes.astype(np.int32)}
-    others = [_others(clusters.told, me) for me in range(consortium.clients)]
+    cells, owners = _cells(clusters.told)
+    told = {"centers": clusters.centers, "sizes": clusters.sizes.astype(np.int32), **cells}
+    numbers = {"clients": consortium.clients}
+    mine = [{"mine": owners == me} for me in range(consortium.clients)]
     depth = _DEPTH * -(-total // len(clusters.centers))
-    answers = yield Question("nearest", told, {"depth": depth, "clients": consortium.clients}, own=others)
+    answers = yield Question("nearest", told, {**numbers, "depth": depth}, own=mine)
     turns = assign(clusters, np.stack([answer["distances"] for answer in answers]), consortium.budgets)
     own = [
-        {**cells, "clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
-        for me, cells in enumerate(others)
+        {**whose, "clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
+        for me, whose in enumerate(mine)
     ]
-    yield Question("settle", told, {"clients": consortium.clients}, own=own)
+    yield Question("settle", told, numbers, own=own)
     return [client for client, _ in turns]
 
 
-def _others(told: Sequence[Arrays], me: int) -> Arrays:
-    """The cells of all clients but one, in an order that does not tell whose they are."""
-    parts = [told[me], *(one for client, one in enumerate(told) if client != me)]  # at least one, to concatenate
-    means, counts = (
-        np.concatenate([one[name] for one in parts])[len(told[me][name]) :] for name in ("means", "counts")
-    )
-    order = np.lexsort(means.T)
-    return {"means": means[order], "counts": counts[order]}
+def _cells(told: Sequence[Arrays]) -> tuple[Arrays, np.ndarray]:
+    """The cells of all clients, in an order that does not show which are of one client; and whose each is."""
+    cells = {name: np.concatenate([one[name] for one in told]) for name in ("means", "counts")}
+    order = np.argsort(cells["means"][:, 0], kind="stable")
+    owners = np.repeat(np.arange(len(told)), [len(one["counts"]) for one in told])
+    return {name: values[order] for name, values in cells.items()}, owners[order]
 
 
 def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) -> list[tuple[int, int]]:
@@ -120,7 +120,7 @@ def _ranked(
     rows, taken, _ = canonical(holder)
     centers, sizes = told["centers"], told["sizes"]
     labels, squares = nearest(rows, centers)
-    cells = told["means"].astype(np.float32)
+    cells, held = told["means"][~told["mine"]].astype(np.float32), told["counts"][~told["mine"]]
     homes = _members(nearest(cells, centers)[0], len(centers))
     weights = np.minimum(1.0, 2 * NEIGHBORS / np.maximum(1, sizes))
     fine = np.zeros(len(centers), dtype=bool)
@@ -130,7 +130,7 @@ def _ranked(
             continue
         fine[cluster] = True
         spread = _to_neighbors(rows[members], own)
-        counts = np.maximum(told["counts"][homes[cluster]], 0)
+        counts = np.maximum(held[homes[cluster]], 0)
         if others := min(NEIGHBORS - own, int(counts.sum()) // 2):
             rest = _to_cells(rows[members], cells[homes[cluster]], counts, others)
             spread = (own * spread + others * rest) / (own + others)
@@ -147,12 +147,14 @@ def _members(labels: np.ndarray, k: int) -> list[np.ndarray]:
 
 def _to_cells(rows: np.ndarray, cells: np.ndarray, counts: np.ndarray, neighbors: int) -> np.ndarray:
     """(m,) float32 mean squared distance of unit `rows` to the rows of the nearest `cells`, to `neighbors` of them."""
-    squares = np.maximum(2 - 2 * rows @ cells.T, 0)  # rounded means may be longer than 1
-    order = np.argsort(squares, axis=1, kind="stable")
-    held = counts[order]
-    used = np.clip(neighbors - (held.cumsum(axis=1) - held), 0, held)
-    means: np.ndarray = (np.take_along_axis(squares, order, axis=1) * used).sum(axis=1) / neighbors
-    return means.astype(np.float32)
+    means = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), _ROWS):
+        squares = np.maximum(2 - 2 * rows[start : start + _ROWS] @ cells.T, 0)  # rounded means may be longer than 1
+        order = np.argsort(squares, axis=1, kind="stable")
+        held = counts[order]
+        used = np.clip(neighbors - (held.cumsum(axis=1) - held), 0, held)
+        means[start : start + _ROWS] = (np.take_along_axis(squares, order, axis=1) * used).sum(axis=1) / neighbors
+    return means
 
 
 def _to_neighbors(rows: np.ndarray, neighbors: int) -> np.ndarray:
