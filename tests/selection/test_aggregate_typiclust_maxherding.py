@@ -42,7 +42,10 @@ def problems(draw):
 @given(problem=problems(), min_region=st.sampled_from([1, 5, 1000]))
 def test_every_budget_is_met_exactly(name, problem, min_region):
     parts, budgets, labeled = problem
-    choose(name, parts, budgets, labeled, min_region=min_region)
+    order, _ = choose(name, parts, budgets, labeled, min_region=min_region)
+    assert np.bincount([client for client, _ in order], minlength=len(parts)).tolist() == list(budgets)
+    assert len(set(order)) == len(order)
+    assert not any(position in labeled[client] for client, position in order)
 
 
 @both
