@@ -18,6 +18,7 @@ from cofal.selection.aggregate.exchange import run as converse
 from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
 from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
+from cofal.selection.evenness import evened
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
@@ -33,7 +34,7 @@ SELECTORS: dict[str, Selector] = {
     "maxherding": maxherding,
     "random": random,
 }
-BY_KIND_IN_DOUBT = (typiclust,)  # under auto kinds help them only where neither end is likely the better one
+BY_CLUSTERS = (typiclust,)  # under auto these see rows evened out, and go by kinds only in doubt which end is better
 COORDINATIONS = ("central", "per-client", "aggregate", "auto")
 SHARINGS = ("embeddings", "aggregates")
 
@@ -101,10 +102,11 @@ def select(
     if coordination == "auto":
         decision = decide(pool)
         tells_kinds = "kinds" in inspect.signature(selector).parameters
-        if tells_kinds and (decision.in_doubt or selector not in BY_KIND_IN_DOUBT):
+        if tells_kinds and (decision.in_doubt or selector not in BY_CLUSTERS):
             picked, decision = _run(selector, pool, checked, seed, {"kinds": True, **params}), by_kind(decision)
         else:
-            picked = choose_by(decision, pool, checked, lambda part, own: _run(selector, part, own, seed, params))
+            seen = evened(pool).labeled_as(pool) if selector in BY_CLUSTERS else pool
+            picked = choose_by(decision, seen, checked, lambda part, own: _run(selector, part, own, seed, params))
         return replace(_selection(pool, picked), decision=decision)
     return _merge([_one_client(selector, pool, k, int(b), seed, params) for k, b in enumerate(checked.per_client)])
 

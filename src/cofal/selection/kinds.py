@@ -17,6 +17,7 @@ import numpy as np
 from cofal.rng import generator
 from cofal.selection.auto import decide
 from cofal.selection.closeness import closeness
+from cofal.selection.evenness import evened
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.overlap import mean_of_pairs
 from cofal.selection.pool import Pool
@@ -49,13 +50,13 @@ class Kindred:
     common: np.ndarray  # (n, m) float32
     blind: np.ndarray  # (n, m) float32
     unlike: float  # how unlike the clients are: 0 for one source, 1 without likeness
-    middle: np.ndarray  # (d,) float32: the mean of all rows
+    middle: np.ndarray  # (d,) float32: the mean of all rows, evened out
 
 
 @once_per_rows
 def kindred(pool: Pool) -> Kindred:
     """The mean of a few divisions into kinds; it depends on the rows alone, so it is the same in every selection."""
-    rng = generator(0, "kinds")
+    rng, pool = generator(0, "kinds"), evened(pool)
     numbers = [max(min(pool.n, MOST_ROWS) // rows, 1) for rows in ROWS_PER_KIND]
     found = [kinds(pool, number, rng) for number in numbers]
     alike = float(mean_of_pairs(closeness(pool.in_memory(), rng).near))
@@ -70,14 +71,14 @@ def kindred(pool: Pool) -> Kindred:
 def beside_kinds(pool: Pool) -> Pool:
     """Rows that lie close only if they look alike, are likely of one kind, and it is well for their clients to agree.
 
-    A row is its direction from the middle, beside its chances of kinds made as long, and a coordinate of its client
-    whose square is how likely the clients do better alone.
+    A row is its direction from the middle, evened out, beside its chances of kinds made as long, and a coordinate of
+    its client whose square is how likely the clients do better alone.
     """
-    found = kindred(pool)
+    found, seen = kindred(pool), evened(pool)
     alone = np.float32(math.sqrt(1 - decide(pool).central_wins))
     parts = []
     for client, (start, stop) in enumerate(pairwise(pool.offsets)):
-        away = _seen_from(found.middle, pool.tile(start, stop).cpu().numpy())
+        away = _seen_from(found.middle, seen.tile(start, stop).cpu().numpy())
         chances = found.common[start:stop]
         holder = np.zeros((stop - start, pool.clients), np.float32)
         holder[:, client] = alone

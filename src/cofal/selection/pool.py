@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -119,6 +120,12 @@ class Pool:
         part._arrays = [part._unit[a:b] for a, b in zip(part.offsets[:-1], part.offsets[1:])]
         part._norms = np.ones(part.n)  # the rows are this pool's unit rows, bit for bit
         return part
+
+    def labeled_as(self, other: Pool) -> Pool:
+        """This pool with the label marks of `other`, whose rows are the same samples; nothing is copied."""
+        marked = copy.copy(self)
+        marked.labeled = other.labeled
+        return marked
 
     def in_memory(self, limit: int | None = None) -> Pool:
         """This pool with its unit rows held as float32 when they need at most `limit` bytes (None: `KEPT_BYTES`).

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from cofal.selection.approx import coverage_loss, sample_size, sampled
+from cofal.selection.evenness import evened
 from cofal.selection.kernels import make_kernel
 from cofal.selection.kinds import beside_kinds
 from cofal.selection.kmeans import kmeans
@@ -33,8 +34,8 @@ def typiclust(
     feasible row is passed over. Ties go to the more typical row, then to the lowest (client, position).
 
     With `approx` (True, or a number of rows) the picks are the exact ones of a sample of that many rows. What is lost
-    is measured by the mean over other rows of exp(-squared distance to the nearest pick). With `kinds` the clusters are
-    of rows that are likely of one kind besides lying together (`kinds.py`).
+    is measured by the mean over other rows of exp(-squared distance to the nearest pick). With `kinds` rows are seen
+    evened out (`evenness.py`), and clusters are of rows likely of one kind that lie together (`kinds.py`).
     """
     size = sample_size(approx)
     if size and size < pool.n:
@@ -50,6 +51,8 @@ def typiclust(
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = pool.in_memory()
     labels = kmeans(beside_kinds(unit) if kinds else unit, k, rng, by=unit).labels
+    if kinds:
+        unit = evened(unit)
     members = np.split(np.argsort(labels, kind="stable"), np.bincount(labels, minlength=k).cumsum()[:-1])
     spread = np.empty(pool.n)  # mean squared distance to the neighbours: 1 / typicality
     ranked = []  # of each cluster, its rows from the most typical down
