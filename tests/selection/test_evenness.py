@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 import cofal
 from cofal.rng import generator
-from cofal.selection.evenness import HELD, MOST, evened, held_by
+from cofal.selection.evenness import HELD, MOST, clustered, evened, held_by
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.typiclust import typiclust
 
@@ -38,6 +38,17 @@ def naive(x, power):
 def test_an_even_embedding_is_left_as_it_is():
     pool = Pool(list(np.random.default_rng(0).normal(size=(3, 200, 12))))
     assert evened(pool) is pool
+
+
+def test_strong_directions_of_clusters_are_left_alone():
+    rng = np.random.default_rng(4)
+    kind = rng.integers(5, size=600)
+    x = rng.normal(size=(5, 24))[kind] + 0.05 * rng.normal(size=(600, 24))
+    pool, cloud = Pool([x[:300], x[300:]]), Pool([rng.normal(size=(600, 3)) @ rng.normal(size=(3, 24)) + 9])
+    assert held_by(np.linalg.eigvalsh(np.cov(rows_of(pool).T))) < HELD * 24
+    assert evened(pool) is pool
+    assert clustered(pool, generator(0)) > 0.8
+    assert abs(clustered(cloud, generator(0))) < 0.1
 
 
 @pytest.mark.parametrize(("weak", "power"), [(0.07, None), (0.001, MOST)])

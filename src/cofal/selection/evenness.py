@@ -1,7 +1,7 @@
 """Rows seen with their directions evened out, where a few directions hold nearly all of the variance.
 
-Trained encoders often leave most of it in a few directions that all kinds have in common, and what tells kinds apart in
-many weak ones. Neighbours and clusters then follow the few.
+Trained encoders often leave most of it in a few directions. A good one tells kinds apart by them, and rows lie in
+clusters. In a weak one all kinds have them in common, and neighbours follow the few though many weak ones say as much.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cofal.rng import generator
-from cofal.selection.kmeans import content_hash
+from cofal.selection.kmeans import content_hash, kmeans, squared_distances
 from cofal.selection.pool import Pool
 from cofal.selection.remember import once_per_rows
 
 HELD = 0.2  # of the directions hold the variance of an even embedding, at least
+CLUSTERED = 1 / 3  # from this on the strong directions are those of clusters, and are left alone
 MOST = 0.25  # power of a direction's variance by which it is divided, at most: variances become their square roots
-SAMPLE = 20_000  # rows of a larger pool from which the directions are learnt
+SAMPLE, CLUSTERS_SAMPLE = 20_000, 2500  # rows of a larger pool by which directions are learnt, and clusters looked for
+ROWS_PER_CLUSTER = 40
 _FLOOR = 0.05  # of the mean variance, added to each: what is weaker is noise, and is not made strong
 _HALVINGS = 30  # of the span in which the power is looked for
 _TILE = 8192
@@ -31,18 +33,17 @@ def evened(pool: Pool) -> Pool:
     """The rows of `pool`, or their directions from the middle of all with its strong directions made weaker.
 
     (sum of variances)^2 / (sum of their squares) is how many directions hold the variance. Where they are fewer than
-    `HELD` of all that there can be, every direction is divided by a power of its variance: the least that makes them
-    as many, but no more than `MOST`. An even embedding is left as it is. Nothing is labelled in what is returned.
+    `HELD` of all that there can be, and rows do not lie in clusters, every direction is divided by a power of its
+    variance: the least that makes them as many, but no more than `MOST`. Else the rows are left as they are. Nothing is
+    labelled in what is returned.
     """
-    sample = pool.in_memory()
-    if pool.n > SAMPLE:
-        order = np.argsort(content_hash(sample, generator(0, "evenness")), kind="stable")
-        sample = sample.subset(np.sort(order[:SAMPLE]))
+    rng = generator(0, "evenness")
+    sample = _some(pool.in_memory(), SAMPLE, rng)
     if sample.n < 2:
         return pool
     middle, variances, axes = _principal(sample)
     floor, wanted = _FLOOR * variances.mean(), HELD * min(pool.d, sample.n - 1)
-    if floor == 0 or held_by(variances) >= wanted:
+    if floor == 0 or held_by(variances) >= wanted or clustered(_some(sample, CLUSTERS_SAMPLE, rng), rng) >= CLUSTERED:
         return pool
     low, high = 0.0, MOST
     for _ in range(_HALVINGS):
@@ -58,6 +59,28 @@ def evened(pool: Pool) -> Pool:
 def held_by(variances: np.ndarray) -> float:
     """How many directions hold the variance, from `variances` (d,) along each: d if all are equal, 1 if one has all."""
     return float(variances.sum() ** 2 / (variances**2).sum())
+
+
+def clustered(pool: Pool, rng: np.random.Generator) -> float:
+    """How much nearer rows are to the centres of their clusters than those of one Gaussian cloud of the same variances.
+
+    0 where there are no clusters, 1 where rows are copies of a few.
+    """
+    middle, variances, axes = _principal(pool)
+    cloud = middle + (rng.normal(size=(pool.n, pool.d)) * np.sqrt(variances)) @ axes.T
+    k = max(pool.n // ROWS_PER_CLUSTER, 1)
+    spread = []
+    for rows in (pool, Pool([cloud])):
+        found = kmeans(rows, k, rng)
+        spread.append(float(squared_distances(rows, found.labels, found.centers).mean()))
+    return 1 - spread[0] / spread[1]
+
+
+def _some(pool: Pool, most: int, rng: np.random.Generator) -> Pool:
+    """`most` rows of a larger pool, the same however clients and rows are ordered."""
+    if pool.n <= most:
+        return pool
+    return pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:most]))
 
 
 def _principal(pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
