@@ -40,7 +40,7 @@ def book(lead: Callable[[Cell], float], chance: Callable[[Cell], float] | None =
 
 
 def test_the_grid_is_the_one_that_was_promised() -> None:
-    assert len(CELLS) == len(set(CELLS)) == 6 * 3 * 3 * 3 * (20 + 10 + 15)
+    assert len(CELLS) == len(set(CELLS)) == 6 * 3 * 3 * 3 * (20 + 10 + 20)
     assert {cell.clients for cell in CELLS} == {2, 4, 10}
     assert all(cell.pooled for cell in CELLS)
     smoke = load_experiment("auto").cells("smoke", load_scale("smoke"))

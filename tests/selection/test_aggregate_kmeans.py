@@ -80,11 +80,17 @@ def test_small_clusters_of_a_client_leave_no_trace():
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.integers(0, 60), most=st.integers(0, 20), min_region=st.integers(1, 9))
-def test_cells_hold_every_row_and_none_is_small(seed, size, most, min_region):
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(0, 60),
+    most=st.integers(0, 20),
+    min_region=st.integers(1, 9),
+    fine=st.booleans(),
+)
+def test_cells_hold_every_row_and_none_is_small(seed, size, most, min_region, fine):
     rows = parts_of(seed, (size,), d=3)[0]
     rows = np.concatenate([rows, rows[: size // 2]])  # copies
-    means, counts = cells(Holder(rows, np.zeros(len(rows), bool)), most, min_region, seed)
+    means, counts = cells(Holder(rows, np.zeros(len(rows), bool)), most, min_region, seed, fine)
     assert len(means) == len(counts) <= most
     if len(rows) >= min_region and most:
         assert counts.sum() == len(rows)
@@ -92,6 +98,16 @@ def test_cells_hold_every_row_and_none_is_small(seed, size, most, min_region):
         np.testing.assert_allclose((means * counts[:, None]).sum(0), rows.astype(np.float64).sum(0), atol=1e-5)
     else:
         assert len(counts) == 0
+
+
+def test_where_cells_are_scarce_finer_ones_are_asked_for():
+    parts = parts_of(2, (200, 200), groups=30, spread=0.3)
+    few, many = (federated(parts, k, min_region=5, iterations=2)[1][0] for k in (4, 30))
+    assert (few[0].numbers["fine"], many[0].numbers["fine"]) == (0, 1)
+    for rows in parts:
+        holder = Holder(rows, np.zeros(len(rows), bool))
+        plain, fine = (len(cells(holder, 300, 5, 0, finer)[1]) for finer in (False, True))
+        assert fine > 1.2 * plain
 
 
 def test_an_empty_cluster_is_put_where_the_centres_serve_worst():

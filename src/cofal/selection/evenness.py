@@ -34,8 +34,8 @@ def evened(pool: Pool) -> Pool:
 
     (sum of variances)^2 / (sum of their squares) is how many directions hold the variance. Where they are fewer than
     `HELD` of all that there can be, and rows do not lie in clusters, every direction is divided by a power of its
-    variance: the least that makes them as many, but no more than `MOST`. Else the rows are left as they are. Nothing is
-    labelled in what is returned.
+    variance: the least that makes them as many, but no more than `MOST`. Else the rows are left as they are. What is
+    labelled is not looked at, nor kept (`Pool.labeled_as`).
     """
     rng = generator(0, "evenness")
     sample = _some(pool.in_memory(), SAMPLE, rng)

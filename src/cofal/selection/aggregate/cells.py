@@ -17,6 +17,7 @@ from cofal.selection.pool import Pool
 
 TILE = 2048  # rows compared with centres at once
 PLANNED = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
+FINE = 0.6  # the same where cells are scarce: most come out too small and are dissolved, which leaves a third more
 
 
 def check_min_region(min_region: Any) -> None:
@@ -67,16 +68,17 @@ def sums_by_label(rows: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndar
     return sums, counts
 
 
-def cells(holder: Holder, most: int, min_region: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def cells(holder: Holder, most: int, min_region: int, seed: int, fine: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The client's rows in at most `most` cells of at least `min_region` rows: means (c, d) float64 and counts (c,).
 
-    K-means of its own; cells that come out too small are dissolved. A client with fewer rows than `min_region` has no
-    cell to speak of.
+    K-means of its own; cells that come out too small are dissolved. `fine` asks for as many as can be. A client with
+    fewer rows than `min_region` has no cell to speak of.
     """
     rows, _, _ = canonical(holder)
     if len(rows) < min_region or most < 1:
         return np.empty((0, holder.rows.shape[1])), np.empty(0, np.int64)
-    k = min(most, max(1, len(rows) // min(PLANNED * min_region, len(rows))))
+    planned = max(1, int((FINE if fine else PLANNED) * min_region))
+    k = min(most, max(1, len(rows) // planned))
     found = kmeans(Pool([rows]).in_memory(), k, generator(seed, "cells"))
     labels = _without_small(rows, found.labels.astype(np.int64), min_region)
     sums, counts = sums_by_label(rows, labels, k)
@@ -108,6 +110,7 @@ def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
     """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each."""
     key = "cells", tuple(sorted(numbers.items()))
     if key not in holder.cache:
-        holder.cache[key] = cells(holder, int(numbers["most"]), int(numbers["min_region"]), int(numbers["seed"]))
+        most, min_region, seed = (int(numbers[name]) for name in ("most", "min_region", "seed"))
+        holder.cache[key] = cells(holder, most, min_region, seed, fine=bool(numbers.get("fine", 0)))
     means, counts = holder.cache[key]
     return {"means": means.astype(np.float16), "counts": counts.astype(np.int32)}

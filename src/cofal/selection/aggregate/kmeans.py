@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.aggregate.cells import answer_cells, canonical, nearest, sums_by_label
+from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Holder, Question, fixed, fraction_bits, real
 
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
-_CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger
-_STARTS = 8  # weighted k-means of which the best is kept, if there are _CHOICE cells a centre: with fewer the best is
-# only the one with the most centres on cells that lie apart
+_CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger;
+# for finer cells where all clients together would have fewer
+_STARTS, _COMPARED = (8, 32), 10_000_000  # weighted k-means of which the best is kept, at least and at most: as many as
+# compare so many cells with centres
+_ROOM = 2  # cells a centre; with fewer, the best start would be the one with the most centres on cells that lie apart
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def federated_kmeans(
     """
     seed = int(rng.integers(2**31))
     most = max(k, min(_CHOICE * k, _CELLS))
-    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed})
+    fine = sum(size // (PLANNED * min_region) for size in consortium.sizes) < _CHOICE * k
+    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed, "fine": int(fine)})
     cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
     weights = np.maximum(1.0, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     if len(cells) == 0:
@@ -100,7 +103,8 @@ def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], n
 def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): the best of several weighted k-means."""
     best, least = cells[:k], np.inf
-    for _ in range(_STARTS if len(cells) >= _CHOICE * k else 1):
+    starts = int(np.clip(_COMPARED // (len(cells) * k), *_STARTS)) if len(cells) >= _ROOM * k else 1
+    for _ in range(starts):
         centers = _kmeans(cells, weights, _spread_out(cells, weights, k, rng))
         objective = float(weights @ _distances(cells, centers).min(1))
         if objective < least:
