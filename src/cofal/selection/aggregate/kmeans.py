@@ -19,8 +19,8 @@ SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no 
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
 _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger;
 # for finer cells where all clients together would have fewer
-_STARTS, _COMPARED = (8, 32), 10_000_000  # weighted k-means of which the best is kept, at least and at most: as many as
-# compare so many cells with centres
+_STARTS, _COMPARED = 32, 4_000_000  # weighted k-means of which the best is kept, at most; fewer where one compares many
+# cells with many centres
 _ROOM = 2  # cells a centre; with fewer, the best start would be the one with the most centres on cells that lie apart
 
 
@@ -103,7 +103,7 @@ def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], n
 def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
     """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): the best of several weighted k-means."""
     best, least = cells[:k], np.inf
-    starts = int(np.clip(_COMPARED // (len(cells) * k), *_STARTS)) if len(cells) >= _ROOM * k else 1
+    starts = max(1, min(_STARTS, _COMPARED // (len(cells) * k))) if len(cells) >= _ROOM * k else 1
     for _ in range(starts):
         centers = _kmeans(cells, weights, _spread_out(cells, weights, k, rng))
         objective = float(weights @ _distances(cells, centers).min(1))
