@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 import cofal
 from cofal.rng import generator
-from cofal.selection.evenness import HELD, MOST, clustered, evened, held_by
+from cofal.selection.evenness import HELD, MOST, clustered, evened, held_by, principal
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.typiclust import typiclust
 
@@ -47,8 +47,8 @@ def test_strong_directions_of_clusters_are_left_alone():
     pool, cloud = Pool([x[:300], x[300:]]), Pool([rng.normal(size=(600, 3)) @ rng.normal(size=(3, 24)) + 9])
     assert held_by(np.linalg.eigvalsh(np.cov(rows_of(pool).T))) < HELD * 24
     assert evened(pool) is pool
-    assert clustered(pool, generator(0)) > 0.8
-    assert abs(clustered(cloud, generator(0))) < 0.1
+    assert clustered(pool, principal(pool), generator(0)) > 0.8
+    assert abs(clustered(cloud, principal(cloud), generator(0))) < 0.1
 
 
 @pytest.mark.parametrize(("weak", "power"), [(0.07, None), (0.001, MOST)])

@@ -19,7 +19,7 @@ import numpy as np
 from cofal.rng import generator
 from cofal.selection.closeness import appearance_only, closeness
 from cofal.selection.evenness import evened
-from cofal.selection.kmeans import content_hash
+from cofal.selection.kmeans import some_rows
 from cofal.selection.overlap import (
     Overlap,
     cell_counts,
@@ -123,9 +123,7 @@ def decision_stream() -> np.random.Generator:
 def decide(pool: Pool) -> Decision:
     """Measure the clients of `pool` and settle who chooses with whom."""
     rng = decision_stream()
-    sample = evened(pool).in_memory()
-    if pool.n > SAMPLE:
-        sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
+    sample = some_rows(evened(pool).in_memory(), SAMPLE, rng)
     counts = cell_counts(sample, number_of_cells(np.bincount(sample.owner, minlength=pool.clients)), rng)
     seen = closeness(sample, rng)
     harm = float(appearance_only(seen.near, seen.wide))

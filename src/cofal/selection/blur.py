@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.kmeans import kmeans, some_rows
 from cofal.selection.overlap import CELLS, mean_of_pairs, overlap_matrix
 from cofal.selection.pool import Pool
 
@@ -25,8 +25,7 @@ MOST = 0.9  # beyond, no overlap would be clear
 
 def blur(pool: Pool, rng: np.random.Generator) -> float:
     """The overlap of groups found in one half of the coordinates, measured in cells of the other half; 0 to 0.9."""
-    if pool.n > SAMPLE:
-        pool = pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:SAMPLE]))
+    pool = some_rows(pool, SAMPLE, rng)
     kinds, cells = (min(most, pool.n // _ROWS_PER_KIND) for most in (KINDS, CELLS))
     if pool.d < _FEWEST_COORDINATES or kinds < 2:
         return 0.0

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cofal.rng import generator
-from cofal.selection.kmeans import content_hash, kmeans, squared_distances
+from cofal.selection.kmeans import kmeans, some_rows, squared_distances
 from cofal.selection.pool import Pool
 from cofal.selection.remember import once_per_rows
 
@@ -27,6 +27,8 @@ _TILE = 8192
 _UNIT, _PLACES = 2.0**20, 2.0**18  # rows and axes are whole numbers of 2**-20, of 2**-18 where products of rows are
 # added up: sums of products stay below 2**53 and so are exact, in whatever order threads and tiles add them
 
+Principal = tuple[np.ndarray, np.ndarray, np.ndarray]  # middle (d,), variances (d,) along the axes, these (d, d)
+
 
 @once_per_rows
 def evened(pool: Pool) -> Pool:
@@ -38,12 +40,14 @@ def evened(pool: Pool) -> Pool:
     labelled is not looked at, nor kept (`Pool.labeled_as`).
     """
     rng = generator(0, "evenness")
-    sample = _some(pool.in_memory(), SAMPLE, rng)
+    sample = some_rows(pool.in_memory(), SAMPLE, rng)
     if sample.n < 2:
         return pool
-    middle, variances, axes = _principal(sample)
+    middle, variances, axes = found = principal(sample)
     floor, wanted = _FLOOR * variances.mean(), HELD * min(pool.d, sample.n - 1)
-    if floor == 0 or held_by(variances) >= wanted or clustered(_some(sample, CLUSTERS_SAMPLE, rng), rng) >= CLUSTERED:
+    if floor == 0 or held_by(variances) >= wanted:
+        return pool
+    if clustered(some_rows(sample, CLUSTERS_SAMPLE, rng), found, rng) >= CLUSTERED:
         return pool
     low, high = 0.0, MOST
     for _ in range(_HALVINGS):
@@ -61,29 +65,22 @@ def held_by(variances: np.ndarray) -> float:
     return float(variances.sum() ** 2 / (variances**2).sum())
 
 
-def clustered(pool: Pool, rng: np.random.Generator) -> float:
-    """How much nearer rows are to the centres of their clusters than those of one Gaussian cloud of the same variances.
+def clustered(pool: Pool, found: Principal, rng: np.random.Generator) -> float:
+    """How much nearer rows are to the centres of their clusters than those of one Gaussian cloud, `found` in them.
 
     0 where there are no clusters, 1 where rows are copies of a few.
     """
-    middle, variances, axes = _principal(pool)
+    middle, variances, axes = found
     cloud = middle + (rng.normal(size=(pool.n, pool.d)) * np.sqrt(variances)) @ axes.T
     k = max(pool.n // ROWS_PER_CLUSTER, 1)
     spread = []
     for rows in (pool, Pool([cloud])):
-        found = kmeans(rows, k, rng)
-        spread.append(float(squared_distances(rows, found.labels, found.centers).mean()))
+        clusters = kmeans(rows, k, rng)
+        spread.append(float(squared_distances(rows, clusters.labels, clusters.centers).mean()))
     return 1 - spread[0] / spread[1]
 
 
-def _some(pool: Pool, most: int, rng: np.random.Generator) -> Pool:
-    """`most` rows of a larger pool, the same however clients and rows are ordered."""
-    if pool.n <= most:
-        return pool
-    return pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:most]))
-
-
-def _principal(pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def principal(pool: Pool) -> Principal:
     """The middle (d,) of all rows, variances (d,) along the principal axes, ascending, and these as columns (d, d)."""
     sums, products = np.zeros(pool.d), np.zeros((pool.d, pool.d))
     for start in range(0, pool.n, _TILE):

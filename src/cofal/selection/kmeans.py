@@ -85,6 +85,13 @@ def content_hash(pool: Pool, rng: np.random.Generator) -> np.ndarray:
     return hashes
 
 
+def some_rows(pool: Pool, most: int, rng: np.random.Generator) -> Pool:
+    """The pool, or of a larger one `most` rows: the same however clients and samples are ordered."""
+    if pool.n <= most:
+        return pool
+    return pool.subset(np.sort(np.argsort(content_hash(pool, rng), kind="stable")[:most]))
+
+
 def _lloyd(pool: Pool, centers: np.ndarray, max_iterations: int) -> Clustering:
     """Alternate assignment and means from `centers` (k, d); ends on an assignment, so that labels fit the centres."""
     n, k = pool.n, len(centers)

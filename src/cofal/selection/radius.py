@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.kmeans import kmeans, some_rows
 from cofal.selection.pool import Pool
 
 CLUSTERS = 25  # more than most tasks have classes: a cluster then lies within a class
@@ -40,9 +40,7 @@ def purity_radius(pool: Pool, rng: np.random.Generator, clusters: int | None = N
 
 def _radius_of_purity(pool: Pool, rng: np.random.Generator, clusters: int | None, purity: float) -> float:
     """The largest radius, in steps of 0.0001, at which a share `purity` of the balls lie within one cluster."""
-    sample = pool.in_memory()
-    if pool.n > SAMPLE:
-        sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
+    sample = some_rows(pool.in_memory(), SAMPLE, rng)
     k = min(clusters or min(CLUSTERS, max(2, pool.n // 10)), sample.n)
     other = np.sort(_distance_to_other_clusters(sample, kmeans(sample, k, rng).labels))
     limit = other[int((1 - purity) * len(other))]  # at this radius one ball too many is impure

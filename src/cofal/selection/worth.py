@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.kmeans import content_hash
+from cofal.selection.kmeans import some_rows
 from cofal.selection.overlap import cell_counts
 from cofal.selection.pool import Pool
 from cofal.selection.shares import divide
@@ -39,9 +39,7 @@ def divide_by_worth(total: int, pool: Pool, rng: np.random.Generator) -> list[in
 
 def weights_by_worth(pool: Pool, labels: int, rng: np.random.Generator) -> list[float]:
     """Each client's worth in as many cells as there are `labels`, above 0."""
-    sample = pool.in_memory()
-    if pool.n > SAMPLE:
-        sample = sample.subset(np.sort(np.argsort(content_hash(sample, rng), kind="stable")[:SAMPLE]))
+    sample = some_rows(pool.in_memory(), SAMPLE, rng)
     return as_weights(cell_counts(sample, number_of_worth_cells(labels, sample.n), rng))
 
 
