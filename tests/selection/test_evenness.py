@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 import cofal
 from cofal.rng import generator
-from cofal.selection.evenness import HELD, MOST, clustered, evened, held_by, principal
+from cofal.selection.evenness import CLUSTERED, HELD, MOST, clustered, evened, held_by, principal
 from cofal.selection.pool import Budgets, Pool
 from cofal.selection.typiclust import typiclust
 
@@ -48,7 +48,9 @@ def test_strong_directions_of_clusters_are_left_alone():
     assert held_by(np.linalg.eigvalsh(np.cov(rows_of(pool).T))) < HELD * 24
     assert evened(pool) is pool
     assert clustered(pool, principal(pool), generator(0)) > 0.8
-    assert abs(clustered(cloud, principal(cloud), generator(0))) < 0.1
+    by_chance = [clustered(cloud, principal(cloud), generator(seed)) for seed in range(8)]
+    assert max(by_chance) < CLUSTERED
+    assert abs(np.mean(by_chance)) < 0.1
 
 
 @pytest.mark.parametrize(("weak", "power"), [(0.07, None), (0.001, MOST)])
