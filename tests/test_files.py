@@ -1,4 +1,7 @@
-"""Logs: whatever happens to a writer, whole lines stay, and what is left of another one is no line."""
+"""Files are written whole or not at all, and where that cannot be, it is told in one line.
+
+Logs: whatever happens to a writer, whole lines stay, and what is left of another one is no line.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,33 @@ from pathlib import Path
 
 import pytest
 
-from cofal.errors import EnvironmentFault
-from cofal.files import append_line, read_lines
+from cofal.errors import EnvironmentFault, UserError
+from cofal.files import append_line, check_writable, new_folder, read_lines, write_text
 
 LONG = "x" * 20000  # longer than the block in which the end of the last line is looked for
+
+
+@pytest.mark.parametrize("place", [".", "/", "..", "folder"])
+def test_a_folder_is_no_place_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for attempt in (lambda: write_text(place, "x"), lambda: check_writable(Path(place))):
+        with pytest.raises(UserError, match="it is a folder; name a file in it"):
+            attempt()
+    assert [file.name for file in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_a_new_folder_that_fails_is_gone_and_an_empty_one_stays_empty(tmp_path: Path) -> None:
+    def fail_in(folder: Path) -> None:
+        with new_folder(folder, "a thing"):
+            write_text(folder / "inner" / "part.txt", "x")
+            raise KeyboardInterrupt
+
+    (tmp_path / "given").mkdir()
+    for folder in (tmp_path / "outer" / "new", tmp_path / "given"):
+        with pytest.raises(KeyboardInterrupt):
+            fail_in(folder)
+    assert [file.name for file in tmp_path.rglob("*")] == ["given"]
 
 
 @pytest.mark.parametrize("torn", ["", "y", LONG])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Collection
 from enum import Enum
@@ -11,10 +12,14 @@ from typing import Any
 from pydantic import BaseModel
 
 _WIDTH = 100
+TABLE: dict[str, Any] = {"table": True}  # json_schema_extra of a field
 
 
 def commented_toml(settings: BaseModel, skip: Collection[str] = ()) -> str:
-    """`settings` as TOML, each key below its description; tables last, an unset key as a comment; `skip`: top keys."""
+    """`settings` as TOML, each key below its description; tables last, an unset key as a comment; `skip`: top keys.
+
+    A mapping is written in one line, or, if its field says TABLE, as a table that people may add lines to.
+    """
     return "\n".join(_table(settings, (), skip)).strip() + "\n"
 
 
@@ -30,9 +35,18 @@ def _table(settings: BaseModel, path: tuple[str, ...], skip: Collection[str] = (
             inner = (*path, name)
             tables += ["", *(f"# {line}" for line in told), f"[{'.'.join(inner)}]", *_table(value, inner)]
             continue
+        if field.json_schema_extra == TABLE:
+            inside = [f"{toml_key(key)} = {toml_value(inner)}" for key, inner in value.items()]
+            tables += ["", *(f"# {line}" for line in told), f"[{'.'.join((*path, name))}]", *inside]
+            continue
         lines += [f"# {line}" for line in told]
         lines.append(f"# {name} is not set" if value is None else f"{name} = {toml_value(value)}")
     return lines + tables
+
+
+def toml_key(name: str) -> str:
+    """`name` as it stands to the left of `=`."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
 def toml_value(value: Any) -> str:

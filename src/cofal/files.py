@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the old content or the new, never a part: temporary name, then rename.
 
-A log grows by whole lines instead; what a killed writer left of one is no line.
+A log grows by whole lines instead; what a killed writer left of one is no line. A short record that changes with every
+message is written in place.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +23,7 @@ import numpy as np
 from cofal.errors import EnvironmentFault, UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_TEMPORARY = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.tmp")
 _TAIL = 1 << 12  # bytes read at a time when looking for the end of the last line
 
 
@@ -29,7 +33,27 @@ def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
         return EnvironmentFault(
             f"cannot write {path}: {error.strerror}; free some space and run the same command again"
         )
+    if error.errno == errno.EISDIR:
+        return UserError(f"cannot write {path}: it is a folder; name a file in it")
     return UserError(f"cannot write {path}: {error.strerror or error}; choose another place")
+
+
+def check_writable(path: Path) -> None:
+    """Fail before the work, not after it, where `path` cannot be written."""
+    try:
+        _refuse_folder(path)
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        if not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{parent} is not a folder")
+        if not os.access(parent, os.W_OK):
+            raise PermissionError(errno.EACCES, f"you may not write in {parent}")
+    except OSError as error:
+        raise write_fault(path, error) from error
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 @contextmanager
@@ -39,9 +63,13 @@ def atomic(path: Path | str, durable: bool = True) -> Iterator[Path]:
     `durable`: the content is on the disk before it takes the name, so that also a power cut leaves the old or the new.
     """
     path = Path(path)
+    try:
+        _refuse_folder(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_fault(path, error) from error
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         if durable:
             with open(temporary, "rb") as written:
@@ -52,6 +80,42 @@ def atomic(path: Path | str, durable: bool = True) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(folder: Path, what: str, mode: int = 0o777) -> Iterator[None]:
+    """Make `folder` for `what`, or take an empty one; where the block fails, all that was made is gone again."""
+    missing: list[Path] = []
+    try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+        taken = any(folder.iterdir())
+    except OSError as error:
+        _remove_empty(missing)
+        raise write_fault(folder, error) from error
+    if taken:
+        raise UserError(f"{folder} is not empty; {what} is made once, choose a new folder")
+    try:
+        yield
+    except BaseException as error:
+        for entry in folder.iterdir():
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        _remove_empty(missing)
+        if isinstance(error, OSError):
+            raise write_fault(folder, error) from error
+        raise
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def writer_of(path: Path) -> int | None:
+    """The process that made `path` as a temporary one of `atomic`; None of a file that others made."""
+    found = _TEMPORARY.fullmatch(path.name)
+    return int(found[1]) if found else None
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -110,6 +174,22 @@ def append_line(path: Path | str, text: str, durable: bool = True) -> None:
                 raise
     except OSError as error:
         raise write_fault(path, error) from error
+
+
+def overwrite(path: Path | str, record: bytes) -> None:
+    """Put a short record of a fixed length in the place of the one before; raises OSError.
+
+    One write within one page: a kill leaves the old record or the new one, at a hundredth of the cost of a rename. For
+    what is written with every message; it is not waited for, so a power cut may leave the old one, or none.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.pwrite(file, record, 0) != len(record):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if os.fstat(file).st_size > len(record):  # something else stood there
+            os.ftruncate(file, len(record))
+    finally:
+        os.close(file)
 
 
 def read_lines(path: Path | str, start: int = 0) -> bytes:

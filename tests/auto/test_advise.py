@@ -97,6 +97,9 @@ def test_mistakes_are_told_in_one_line(files, tmp_path):
         (["--budget", "18", "--figure", str(tmp_path / "alike.bmp")], "ending must be one of"),
         (["--budget", "7"] * 2, "2 budgets were given for 3 clients"),
         (["--budget", "9999"], "lower it"),
+        (["--budget", "0"], "budget 0 asks for nothing"),
+        (["--budget", "-4"], "budget -4 asks for nothing"),
+        (["--budget", "0"] * 3, "asks for nothing"),
     ):
         result = CliRunner().invoke(app, ["advise", *files, *more])
         assert isinstance(result.exception, UserError)

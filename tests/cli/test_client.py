@@ -1,29 +1,14 @@
 """`cofal client ledger`: the account of a site for people and machines, and the exit status of a broken chain."""
 
 import json
-import sys
 
 import pytest
 
-from cofal.cli import main
-from cofal.privacy.ledger import FILE, Ledger
+from cofal.federation.site_settings import SiteSettings, create_site, read_settings
+from cofal.privacy.ledger import FILE, HEAD, Ledger
+from cofal.privacy.secure_sum import public_identity, site_identity
 
 WEIGHT = {"name": "weight", "dtype": "float32", "shape": [500], "bytes": 2000}
-
-
-@pytest.fixture
-def cofal(monkeypatch, capsys):
-    """Call the command line in this process: (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["cofal", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -68,6 +53,28 @@ def test_json_holds_the_same(cofal, site):
     ]
 
 
+def test_questions_are_listed_on_request_and_cannot_steer_the_terminal(cofal, site):
+    asked = {"method": "typiclust", "kind": "nearest", "numbers": {"depth": 8, "\x1b[2J": 1}}
+    more = {"arrays": {"centers": [12, 64]}, "sha256": "ab12cd34" * 8}
+    ledger = Ledger(site / FILE)
+    ledger.append(phase="query.aggregate", kind="aggregate", parameters={**asked, **more})
+    ledger.append(phase="query.aggregate", kind="aggregate", parameters=asked, refused="no \x1b[2J")
+    masked = {**asked, "kind": "nearest sums", "numbers": {}, "session": "main-1", "round": 0}
+    ledger.append(phase="query.aggregate", kind="secure-sum", parameters=masked)
+    assert "nearest" not in cofal("client", "ledger", site)[1]
+    _, out, _ = cofal("client", "ledger", site, "--asked")
+    shown = [line[21:] for line in out.splitlines() if "nearest" in line]
+    assert shown == [
+        "typiclust nearest: depth 8, ?[2J 1; centers 12×64 (ab12cd34)",
+        "typiclust nearest: depth 8, ?[2J 1; not answered",
+        "typiclust nearest sums: masked",
+    ]
+    assert "\x1b[2J" not in out
+    told = json.loads(cofal("client", "ledger", site, "--asked", "--json")[1])["asked"]
+    assert [(each["number"], each["sent"]) for each in told] == [(17, True), (18, False), (19, True)]
+    assert [each["numbers"].get("depth") for each in told] == [8, 8, None]
+
+
 @pytest.mark.parametrize("options", [[], ["--verify"], ["--json"]])
 def test_a_broken_chain_is_one_line_and_status_1(cofal, site, options):
     text = (site / FILE).read_text()
@@ -83,12 +90,21 @@ def test_a_broken_chain_is_one_line_and_status_1(cofal, site, options):
         assert out == ""
 
 
-def test_a_noted_head_finds_lines_taken_from_the_end(cofal, site):
+def test_lines_taken_from_the_end_are_one_line_and_status_1(cofal, site):
+    lines = (site / FILE).read_text().splitlines(keepends=True)
+    (site / FILE).write_text("".join(lines[:-2]))
+    status, out, err = cofal("client", "ledger", site, "--verify")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "broken at line 15: missing at the end, since ledger.head says that line 16 was written" in err
+
+
+def test_a_noted_head_finds_lines_taken_from_the_end_of_both_files(cofal, site):
     lines = (site / FILE).read_text().splitlines(keepends=True)
     head = json.loads(lines[-1])["hash"]
     status, out, _ = cofal("client", "ledger", site, "--verify", "--head", head)
     assert (status, out.count("\n")) == (0, 1)
     (site / FILE).write_text("".join(lines[:-1]))
+    (site / HEAD).write_text(f"{15:020d} {json.loads(lines[-2])['hash']}\n")
     assert cofal("client", "ledger", site, "--verify")[0] == 0
     status, _, err = cofal("client", "ledger", site, "--verify", "--head", head)
     assert status == 1
@@ -108,3 +124,34 @@ def test_mistakes_name_the_remedy(cofal, site, tmp_path):
     assert status == 2
     assert "site-0" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["north", "st.gallen", 'a"b'])
+def test_identity_prints_a_line_for_the_others_settings(cofal, tmp_path, name):
+    folder, other = tmp_path / "one", tmp_path / "other"
+    for place, called in ((folder, name), (other, "east")):
+        create_site(place, SiteSettings(name=called, images="images"))
+    status, line, err = cofal("client", "identity", folder)
+    assert (status, err, line.count("\n")) == (0, "", 1)
+    assert cofal("client", "identity", folder)[1] == line  # once and for all
+    with open(other / "site.toml", "a", encoding="utf-8") as file:  # the table [peers] is the last
+        file.write(line)
+    assert read_settings(other).peers == {name: public_identity(site_identity(folder)).hex()}
+    create_site(other, read_settings(other))
+    assert list(read_settings(other).peers) == [name]
+    assert (folder / "identity.json").stat().st_mode & 0o077 == 0
+
+
+def test_mistakes_with_identities_name_the_remedy(cofal, tmp_path):
+    status, _, err = cofal("client", "identity", tmp_path / "nowhere")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "cofal client init" in err
+    assert not (tmp_path / "nowhere").exists()
+    create_site(tmp_path / "north", SiteSettings(name="north", images="images"))
+    for wrong in ('"abc"', f'"{"g" * 64}"', "7"):
+        text = (tmp_path / "north" / "site.toml").read_text().partition("[peers]")[0]
+        (tmp_path / "north" / "site.toml").write_text(f"{text}[peers]\neast = {wrong}\n")
+        status, _, err = cofal("client", "identity", tmp_path / "north")
+        assert (status, err.count("\n")) == (2, 1)
+        assert "peers.east is no public identity" in err
+        assert "cofal client identity" in err

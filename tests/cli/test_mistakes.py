@@ -54,6 +54,8 @@ def settings(*overrides):
         (["clients.labeled=nowhere.csv"], ["nowhere.csv"]),
         (["selection.shares=[1, 2]"], ["shares", "2", "3"]),
         (["pretrain.strategy_options={mu = 1.0}"], ["mu"]),
+        (["train.strategy_options={mu = 1.0}"], ["mu"]),
+        (["train.evaluate=clients", "selection.budgets=[900]"], ["900"]),
     ],
 )
 def test_a_mistake_in_the_configuration(cofal, tmp_path, overrides, words):
@@ -65,8 +67,15 @@ def test_a_mistake_in_the_configuration(cofal, tmp_path, overrides, words):
     assert out == ""
     for word in words:
         assert word in err
-    assert not (tmp_path / "run" / "results.json").exists()
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert [file.name for file in tmp_path.rglob("*")] in ([], ["run", ".lock"])  # free for the corrected command
+
+
+def test_a_corrected_command_takes_the_folder_of_the_mistaken_one(cofal, tmp_path):
+    for mistake in ("selection.budgets=[900]", "clients.count=500"):
+        assert cofal("run", "digits", "--json", "--out", tmp_path / "run", *settings(mistake))[0] == 2
+    status, _, err = cofal("run", "digits", "--json", "--out", tmp_path / "run", *settings("clients.count=2"))
+    assert status == 0, err
+    assert sorted(site.name for site in (tmp_path / "run" / "sites").glob("site-*")) == ["site-0", "site-1"]
 
 
 def test_nan_pixels_are_refused_by_name(cofal, tmp_path):
@@ -81,11 +90,13 @@ def test_nan_pixels_are_refused_by_name(cofal, tmp_path):
 
 
 def test_a_folder_that_is_not_a_run_is_left_alone(cofal, tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
+    names = [".draft.tmp", ".thesis.2.tmp", "thesis.txt"]  # not of our making, though they may look like it
+    for name in names:
+        (tmp_path / name).write_text("years of work")
     status, _, err = cofal("run", "digits", "--json", "--out", tmp_path, *settings())
     assert status == 2
     assert "not empty" in err
-    assert sorted(file.name for file in tmp_path.iterdir()) in (["thesis.txt"], [".lock", "thesis.txt"])
+    assert sorted(file.name for file in tmp_path.iterdir()) in (names, sorted([".lock", *names]))
 
 
 @pytest.mark.parametrize(

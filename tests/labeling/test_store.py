@@ -13,6 +13,7 @@ from sklearn.metrics import cohen_kappa_score
 from cofal.errors import UserError
 from cofal.labeling.agreement import agreement, cohen_kappa
 from cofal.labeling.asking import LEASE
+from cofal.labeling.merging import Incoming
 from cofal.labeling.oracle import answer_by
 from cofal.labeling.records import REASONS
 from cofal.labeling.store import LabelStore
@@ -318,6 +319,15 @@ def test_progress_counts_people_and_time(store, clock):
     assert (found.annotators["ann"].labelled, found.annotators["ann"].skipped) == (1, 1)
     assert (found.annotators["ann"].median_seconds, found.median_seconds) == (3.0, 4.0)
     assert found.seconds_left == 2.0, "one image of 4 s, two at work"
+
+
+def test_the_author_of_imported_answers_is_not_at_work(store, clock):
+    clock.now = time.time()
+    store.label("a", "cat", "ann", 4.0)
+    store.merge([Incoming("b", "cat", None, "bob", 4.0)], "answers.csv")
+    found = store.progress()
+    assert (set(found.annotators), found.open) == ({"ann", "bob"}, 2)
+    assert found.seconds_left == 8.0, "two images of 4 s, ann alone"
 
 
 @settings(max_examples=40, deadline=None)

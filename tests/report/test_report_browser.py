@@ -10,7 +10,10 @@ import subprocess
 
 import pytest
 
+from cofal.federation.site import open_site
 from cofal.report.page import write_report
+from cofal.report.site_page import write_site_report
+from page_site import make_site
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -63,13 +66,7 @@ def test_a_person_points_and_presses(written_run, tmp_path):
     write_report(run)
     played = tmp_path / "played.html"
     played.write_text(run.report.read_text(encoding="utf-8").replace("</body>", PERSON), encoding="utf-8")
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    done = subprocess.run(
-        [str(CHROMIUM), *FLAGS, profile, played.as_uri()], capture_output=True, text=True, timeout=120, check=True
-    )
-    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
-    assert found, "the script stopped before its end"
-    seen = json.loads(html.unescape(found.group(1)))
+    seen = seen_in(played, tmp_path)
     assert "error" not in seen
     assert seen["start"] == [2, 16, 1]
     assert re.fullmatch(r"(north|south)/\d+\n(north|south)\nasked as number \d", seen["pick"])
@@ -81,3 +78,53 @@ def test_a_person_points_and_presses(written_run, tmp_path):
     assert seen["dimmed"] == 1
     assert seen["again"] == 0
     assert seen["lines"] == ["random"]
+
+
+# A page in a frame of the given width, whose content this may measure.
+RULER = """<!doctype html><body><iframe style="border:0;width:WIDTHpx;height:900px"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentDocument, root = page.documentElement, box = (e) => e.getBoundingClientRect();
+  const of = (s) => [...page.querySelectorAll(s)];
+  const seen = {
+    width: root.clientWidth, needed: root.scrollWidth,
+    heads: of(".balance thead th").map((e) => box(e).height / parseFloat(getComputedStyle(e).lineHeight)),
+    cut: of(".chart text").filter((e) => box(e).right > box(e.closest("svg")).right + 1).map((e) => e.textContent),
+    names: of(".chart .name").length,
+  };
+  const note = document.createElement("pre");
+  note.id = "seen"; note.textContent = JSON.stringify(seen);
+  document.body.append(note);
+};
+frame.srcdoc = PAGE;
+</script></body>"""
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_a_report_fits_a_telephone_and_a_tablet(written_run, tmp_path, width):
+    run = written_run(kinds=("central", "auto"), accuracies={("maxherding", "auto"): [0.5, 0.6]})
+    write_report(run)
+    ids = [f"{number:02d}.png" for number in range(12)]
+    make_site(tmp_path / "north", ids=ids, asked=ids[:4])
+    site = open_site(tmp_path / "north")
+    site.store.label(ids[0], "cat", "ana", 2.0)
+    site.ledger.append(phase="query.embed", kind="description")
+    for page, names in ((run.report, 3), (write_site_report(site.folder), 0)):
+        text = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/").replace("<!--", "\\u003c!--")
+        framed = tmp_path / f"{page.parent.name}.html"
+        framed.write_text(RULER.replace("WIDTH", str(width)).replace("PAGE", text), encoding="utf-8")
+        seen = seen_in(framed, tmp_path)
+        assert seen["needed"] <= seen["width"] <= width, page
+        assert max(seen["heads"]) < 3.6, "the head of a column stands on end"  # two lines and the padding
+        assert (seen["cut"], seen["names"] >= names) == ([], True)
+
+
+def seen_in(page, tmp_path):
+    """What the script in `page` left in it."""
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    done = subprocess.run(
+        [str(CHROMIUM), *FLAGS, profile, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
+    assert found, "the script stopped before its end"
+    return json.loads(html.unescape(found.group(1)))

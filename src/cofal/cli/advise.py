@@ -40,9 +40,8 @@ def advise_command(
     """
     import json
 
-    from cofal.cli.select import check_writable
     from cofal.errors import UserError
-    from cofal.files import write_bytes
+    from cofal.files import check_writable, write_bytes
     from cofal.report.likeness import check_format, likeness_figure
 
     if (server is None) == (not client):

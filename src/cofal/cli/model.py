@@ -37,9 +37,11 @@ def predict_command(
     from rich.console import Console
     from rich.table import Table
 
-    from cofal.files import atomic
+    from cofal.files import atomic, check_writable
     from cofal.inference import load_predictor, read_images
 
+    if out is not None:
+        check_writable(out)
     predictor = load_predictor(run, track)
     rows: list[tuple[str, str, float]] = []
     for names, batch in read_images(images, predictor):
@@ -77,10 +79,12 @@ def export_command(
     Example: cofal export demo --out digits.onnx
     """
     from cofal.errors import UserError
+    from cofal.files import check_writable
     from cofal.inference import load_predictor
     from cofal.learning.encoders import ResNet
     from cofal.learning.export import export_onnx
 
+    check_writable(out)
     predictor = load_predictor(run, track)
     if not isinstance(predictor.encoder, ResNet):
         raise UserError(

@@ -71,6 +71,7 @@ def select_command(
     """
     import time
 
+    from cofal.files import check_writable
     from cofal.selection import select
 
     params: dict[str, Any] = {}
@@ -162,17 +163,6 @@ def _positions(path: Path) -> np.ndarray:
             except ValueError:
                 raise UserError(f"line {number} of {path} is {line.strip()!r}; give one position a line") from None
     return np.array(found, dtype=np.int64)
-
-
-def check_writable(out: Path) -> None:
-    """Fail before the work, not after it."""
-    import os
-
-    if out.is_dir():
-        raise UserError(f"cannot write {out}: it is a folder; name a file in it")
-    parent = next((folder for folder in out.absolute().parents if folder.exists()), Path("/"))
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f"cannot write {out}: {parent} is not a folder you may write to; choose another place")
 
 
 def _write(out: Path, picks: Selection) -> None:

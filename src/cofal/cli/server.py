@@ -22,9 +22,10 @@ def init_command(
         list[str],
         typer.Option(help="Name or address by which sites reach this machine; may be given again.", show_default=False),
     ],
-    port: Annotated[int, typer.Option(help="The one public port.")] = 9443,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The one public port.")] = 9443,
     control_port: Annotated[
-        int | None, typer.Option(help="Flower's own port, on loopback.  [default: the next port]")
+        int | None,
+        typer.Option(min=1, max=65535, help="Flower's own port, on loopback.  [default: the next port]"),
     ] = None,
     listen: Annotated[
         str, typer.Option(help="Address of the public port; 127.0.0.1 for this machine only.")
@@ -41,7 +42,9 @@ def init_command(
     classes: Annotated[
         str, typer.Option(help="Class names of the test images: a file with one a line, or a,b,c.")
     ] = "",
-    image_size: Annotated[int | None, typer.Option(help="Scale test images to this size, as the sites do.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Scale test images to this size, as the sites do.")
+    ] = None,
 ) -> None:
     """Make everything a coordinator needs: certificates, settings, Flower's home and database, a README.
 
@@ -50,18 +53,23 @@ def init_command(
     from cofal.deploy.server_folder import ServerSettings, create_server, deployment_config
     from cofal.errors import UserError
 
+    inner = port + 1 if control_port is None else control_port
+    if inner == port or inner > 65535:
+        raise UserError(f"--port {port} leaves no --control-port {inner}; give another of the two")
     if test_images and not classes:
         raise UserError(f"--test-images {test_images} needs --classes: the names in the order that the sites use")
     config = deployment_config(preset, [*(set_ or []), f"train.evaluate={'server' if test_images else 'clients'}"])
-    settings = ServerSettings(hosts=host, listen=listen, port=port, control_port=control_port or port + 1)
-    made = create_server(folder, settings, config)
-    if test_images:
+    settings = ServerSettings(hosts=host, listen=listen, port=port, control_port=inner)
+
+    def test_set(target: Path) -> None:
         from cofal.data.settings import DataSettings
         from cofal.deploy.site_folder import labelled_folder, read_classes
 
+        assert test_images
         data = DataSettings(source="folder", image_size=image_size)
-        count = labelled_folder(test_images, read_classes(classes), made.server / "test", data)
-        print(f"Test set: {count:,} images")
+        print(f"Test set: {labelled_folder(test_images, read_classes(classes), target, data):,} images")
+
+    made = create_server(folder, settings, config, test_set if test_images else None)
     print(f"Server made in {folder}. Its settings: {made.settings_file.name}, {made.config.name}; see README.md there.")
     print(f"Give every site {made.authority}. Next: cofal server up {folder}")
 

@@ -65,11 +65,12 @@ def create_server_certificate(
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise UserError(f"{authority_key} is not the authority's elliptic curve key")
     private = ec.generate_private_key(ec.SECP384R1())
-    names = list(dict.fromkeys([*hosts, *LOOPBACK]))
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    names = {name: _general_name(name) for name in (*hosts, *LOOPBACK)}
+    short = next(name for name in names if len(name) <= 64)  # all that X.509 takes; the names that count come below
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, short)])
     made = (
         _builder(subject, issuer.subject, private.public_key(), start or datetime.datetime.now(datetime.UTC), days)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(names.values())), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

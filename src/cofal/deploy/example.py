@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cofal.errors import UserError
-from cofal.files import write_bytes, write_text
+from cofal.files import new_folder, write_bytes, write_text
 from cofal.rng import generator
 
 NAMES = ("north", "east", "south", "west")
@@ -24,28 +23,27 @@ def write_example(folder: Path, sites: int, per_site: int | None, seed: int) -> 
     """
     from sklearn.datasets import load_digits
 
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; choose a new folder for the example")
     digits = load_digits()
     pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)  # (1797, 8, 8), counted from 0 to 16
     order = generator(seed, "example").permutation(len(pixels))
     parts = np.array_split(order, sites)
-    write_text(folder / "classes.txt", "".join(f"{name}\n" for name in digits.target_names))
     counts = {}
-    for number, rows in enumerate(parts):
-        name = NAMES[number] if sites <= len(NAMES) else f"site-{number:02d}"
-        rows = rows[: None if per_site is None else per_site]
-        cut = round(_TEST_SHARE * len(rows))
-        for row in rows[:cut]:
-            _png(folder / name / "test" / str(digits.target[row]) / f"digit-{row:04d}.png", pixels[row])
-        truth = io.StringIO()
-        table = csv.writer(truth, lineterminator="\n")
-        table.writerow(["id", "label"])
-        for row in sorted(rows[cut:]):
-            _png(folder / name / "images" / f"digit-{row:04d}.png", pixels[row])
-            table.writerow([f"digit-{row:04d}.png", digits.target[row]])
-        write_text(folder / name / "truth.csv", truth.getvalue())
-        counts[name] = len(rows) - cut
+    with new_folder(folder, "an example"):
+        write_text(folder / "classes.txt", "".join(f"{name}\n" for name in digits.target_names))
+        for number, rows in enumerate(parts):
+            name = NAMES[number] if sites <= len(NAMES) else f"site-{number:02d}"
+            rows = rows[: None if per_site is None else per_site]
+            cut = round(_TEST_SHARE * len(rows))
+            for row in rows[:cut]:
+                _png(folder / name / "test" / str(digits.target[row]) / f"digit-{row:04d}.png", pixels[row])
+            truth = io.StringIO()
+            table = csv.writer(truth, lineterminator="\n")
+            table.writerow(["id", "label"])
+            for row in sorted(rows[cut:]):
+                _png(folder / name / "images" / f"digit-{row:04d}.png", pixels[row])
+                table.writerow([f"digit-{row:04d}.png", digits.target[row]])
+            write_text(folder / name / "truth.csv", truth.getvalue())
+            counts[name] = len(rows) - cut
     return counts
 
 

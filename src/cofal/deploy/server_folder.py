@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from cofal.commented import commented_toml
 from cofal.config import Config, load
 from cofal.deploy import certificates
 from cofal.errors import UserError
-from cofal.files import write_text
+from cofal.files import new_folder, write_text
 from cofal.rundir import RunDir
 
 CONNECTION = "cofal"  # what Flower's own configuration calls the SuperLink
@@ -104,22 +104,25 @@ class ServerFolder(RunDir):
 SIMULATION = ("data", "clients")
 
 
-def create_server(folder: Path, settings: ServerSettings, config: Config) -> ServerFolder:
-    """Everything `cofal server up` needs, in a new folder."""
+def create_server(
+    folder: Path, settings: ServerSettings, config: Config, test_set: Callable[[Path], object] | None = None
+) -> ServerFolder:
+    """Everything `cofal server up` needs, in a new folder. `test_set` fills the folder of the server's test images."""
     server = ServerFolder(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; a server is made once, choose a new folder")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    certificates.create_authority(server.authority, server.authority_key)
-    certificates.create_server_certificate(
-        server.certificate, server.key, server.authority, server.authority_key, settings.hosts
-    )
-    server.enrolled.mkdir()
-    certificates.write_secret(server.secret, secrets.token_bytes(32))
-    _create_database(server.database)
-    write_text(server.config, _HEADER + commented_toml(config, skip=SIMULATION))
-    write_text(folder / "README.md", _README.format(host=settings.hosts[0], port=settings.port, folder=folder.name))
-    write_text(server.settings_file, commented_toml(settings))  # last: a folder that holds it is whole
+    with new_folder(folder, "a server", mode=0o700):
+        certificates.create_authority(server.authority, server.authority_key)
+        certificates.create_server_certificate(
+            server.certificate, server.key, server.authority, server.authority_key, settings.hosts
+        )
+        server.enrolled.mkdir()
+        certificates.write_secret(server.secret, secrets.token_bytes(32))
+        _create_database(server.database)
+        if test_set:
+            test_set(server.server / "test")
+        write_text(server.config, _HEADER + commented_toml(config, skip=SIMULATION))
+        names = {"host": settings.hosts[0], "port": settings.port, "folder": folder.resolve().name}
+        write_text(folder / "README.md", _README.format(**names))
+        write_text(server.settings_file, commented_toml(settings))  # last: a folder that holds it is whole
     return server
 
 

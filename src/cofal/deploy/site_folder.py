@@ -7,6 +7,7 @@ import difflib
 from pathlib import Path
 
 import numpy as np
+from pydantic import ValidationError
 
 from cofal.data.choosing import Choice
 from cofal.data.formats.folder import ENDINGS, blocks_of, images_below
@@ -16,7 +17,7 @@ from cofal.data.settings import DataSettings
 from cofal.deploy.certificates import create_site_key
 from cofal.errors import UserError
 from cofal.federation.site_settings import ServerLink, SiteSettings, create_site
-from cofal.files import write_bytes
+from cofal.files import new_folder, write_bytes
 from cofal.labeling.store import LabelStore
 
 KEY, PUBLIC, AUTHORITY = "site.key", "site.pub", "ca.crt"
@@ -41,36 +42,39 @@ def create_deployed_site(
     `images`: all images below it, whatever its folders are called; their labels are unknown but for `known` (path below
     `images` -> class). `test_images`: CLASS/*.png. `data`: image_size and skip_bad.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; a site is made once, choose a new folder")
     host, colon, port = server.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise UserError(f"--server {server!r} is not HOST:PORT, such as cofal.example.org:9443")
+    if not colon or not host or "/" in host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise UserError(f"--server {server!r} is not HOST:PORT (1 to 65535), such as cofal.example.org:9443")
     try:
         certificate = authority.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read --ca {authority}: {error.strerror}; ask the coordinator for tls/ca.crt") from None
     if b"PRIVATE KEY" in certificate or b"BEGIN CERTIFICATE" not in certificate:
         raise UserError(f"--ca {authority} is no certificate; ask the coordinator for tls/ca.crt")
-    settings = SiteSettings(  # checked before the images are decoded, which may take a while
-        name=name,
-        images="images",
-        test_images="test" if test_images else "",
-        known_labels=sorted(known or {}),
-        frozen=frozen,
-        device=device,
-        server=ServerLink(address=server, ca=AUTHORITY, key=KEY),
-    )
-    listings = [_listing(images, classes, known or {})]
-    if test_images:
-        listings.append(_test_listing(test_images, classes))
-    choices = [Choice(listing, np.arange(len(listing.ids))) for listing in listings]
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    decode_sets(choices, [folder / "images", folder / "test"][: len(choices)], classes, data or DataSettings())
-    write_bytes(folder / AUTHORITY, certificate)
-    create_site_key(folder / KEY, folder / PUBLIC, name)
-    LabelStore.open(folder, classes).close()
-    create_site(folder, settings)  # last: a folder that holds it is whole
+    try:
+        settings = SiteSettings(  # checked before the images are decoded, which may take a while
+            name=name,
+            images="images",
+            test_images="test" if test_images else "",
+            known_labels=sorted(known or {}),
+            frozen=frozen,
+            device=device,
+            server=ServerLink(address=server, ca=AUTHORITY, key=KEY),
+        )
+    except ValidationError:  # of what is given here only the name can be wrong
+        raise UserError(
+            f"{name!r} cannot be a site's name; give --name with 1 to 64 characters, no blank or slash, no dot in front"
+        ) from None
+    with new_folder(folder, "a site", mode=0o700):
+        listings = [_listing(images, classes, known or {})]
+        if test_images:
+            listings.append(_test_listing(test_images, classes))
+        choices = [Choice(listing, np.arange(len(listing.ids))) for listing in listings]
+        decode_sets(choices, [folder / "images", folder / "test"][: len(choices)], classes, data or DataSettings())
+        write_bytes(folder / AUTHORITY, certificate)
+        create_site_key(folder / KEY, folder / PUBLIC, name)
+        LabelStore.open(folder, classes).close()
+        create_site(folder, settings)  # last: a folder that holds it is whole
     return len(listings[0].ids)
 
 

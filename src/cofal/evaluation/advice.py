@@ -133,6 +133,8 @@ def advise(embeddings: Sequence[np.ndarray], budgets: Sequence[int] | int, seed:
     pool = Pool(embeddings)
     if pool.clients < 2:
         raise UserError("advice on coordination needs at least two clients; give --client once for each")
+    if np.sum(budgets) < 1:
+        raise UserError(f"budget {budgets} asks for nothing; give the number of labels, 1 or more in all")
     if isinstance(budgets, int | np.integer):
         budgets = divide_by_worth(int(budgets), pool, generator(seed, "worth"))
     own = Budgets(budgets, pool).per_client.tolist()

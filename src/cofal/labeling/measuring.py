@@ -8,6 +8,7 @@ from statistics import median
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
+from cofal.labeling.answering import PAGE
 from cofal.labeling.records import Progress, Work
 from cofal.labeling.schema import answers, events, queries, samples
 
@@ -37,7 +38,7 @@ def skipped_as_of(connection: Connection, number: int) -> set[str]:
 
 
 def progress(connection: Connection, track: str | None, overlap: float, active_since: float) -> Progress:
-    """active_since: seconds since 1970; whoever answered later than that shares the work that is left."""
+    """active_since: seconds since 1970; whoever labelled by hand later than that shares the work that is left."""
     asked = select(queries.c.sample).where(queries.c.withdrawn_at.is_(None)).distinct()
     if track is not None:
         asked = asked.where(queries.c.track == track)
@@ -51,10 +52,10 @@ def progress(connection: Connection, track: str | None, overlap: float, active_s
     second = connection.execute(
         select(func.count()).select_from(samples).where(samples.c.id.in_(asked), awaits_second(overlap))
     ).scalar_one()
-    columns = (answers.c.annotator, answers.c.label.is_not(None), answers.c.seconds, answers.c.at)
+    columns = (answers.c.annotator, answers.c.label.is_not(None), answers.c.seconds)
     given = connection.execute(select(*columns).where(answers.c.sample.in_(asked))).tuples().all()
     by: dict[str, list[tuple[bool, float | None]]] = {}
-    for name, labelled, seconds, _ in given:
+    for name, labelled, seconds in given:
         by.setdefault(name, []).append((labelled, seconds))
     people = {
         name: Work(
@@ -64,9 +65,14 @@ def progress(connection: Connection, track: str | None, overlap: float, active_s
         )
         for name, work in sorted(by.items())
     }
-    typical = _median(seconds for _, _, seconds, _ in given)
+    typical = _median(seconds for _, _, seconds in given)
     since = datetime.fromtimestamp(active_since, UTC).isoformat(timespec="milliseconds")
-    active = max(1, len({name for name, _, _, at in given if at >= since}))
+    at_work = select(func.count(events.c.annotator.distinct())).where(
+        events.c.source == PAGE,  # the author of imported answers is not here
+        events.c.at >= since,
+        events.c.sample.in_(asked),
+    )
+    active = max(1, connection.execute(at_work).scalar_one())
     waiting = counts.get("open", 0) + second
     return Progress(
         asked=sum(counts.values()),

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+_LETTER = 9.1  # units that a letter of a name takes in the widest of the usual fonts: which one is there is not known
+
 
 @dataclass(frozen=True)
 class Tick:
@@ -94,7 +96,7 @@ def line_chart(
     """Place `series` (data units; shares in 0..1 with `percent`), their names at the lines' ends without overlap."""
     left, top, bottom = 52.0, 26.0, height - 44.0
     longest = max((len(each.name) for each in series), default=0)
-    right = width - (min(7.4 * longest + 30, width / 3) if direct_labels else 14.0)
+    right = width - (min(_LETTER * longest + 30, 0.42 * width) if direct_labels else 14.0)
     xs = [x for each in series for x, _ in each.values]
     ys = [y for each in series for _, y in each.values]
     low, high, step = _axis(min(ys) if floor is None else min(floor, *ys), max(ys), percent)
@@ -129,7 +131,7 @@ def bar_chart(
     The longest fills the width, unless it is under `least`: a small value must not look large for want of a larger one.
     """
     row, text_width = 36.0, 72.0
-    name_width = max(112.0, 7.6 * max(len(name) for name, *_ in values) + 14)
+    name_width = max(112.0, _LETTER * max(len(name) for name, *_ in values) + 14)
     low, high = min(0.0, *(value for _, _, value, _ in values)), max(0.0, *(value for _, _, value, _ in values))
     begin = name_width + (text_width if low < 0 else 0)
     scale = (width - text_width - begin) / max(high - low, least)

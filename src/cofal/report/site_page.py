@@ -16,7 +16,7 @@ from cofal.labeling.reasons import Reasons
 from cofal.labeling.records import Query
 from cofal.labeling.store import LabelStore
 from cofal.privacy.ledger import FILE as LEDGER
-from cofal.privacy.ledger import read_ledger
+from cofal.privacy.ledger import HEAD, read_ledger
 from cofal.report.account import phase_title, size
 from cofal.report.asked import AMONG, METHODS
 from cofal.report.egress import WORDS, ledger_account
@@ -180,7 +180,7 @@ def _map(site: Site, asked: list[Query], reasons: Reasons | None) -> dict[str, A
 
 def _left(site: Site) -> dict[str, Any] | None:
     """The ledger in brief; None as long as nothing was sent."""
-    if not (site.folder / LEDGER).exists():
+    if not (site.folder / LEDGER).exists() and not (site.folder / HEAD).exists():
         return None
     reading = read_ledger(site.folder / LEDGER)
     account = ledger_account(reading)
