@@ -2,7 +2,9 @@
 
 import json
 import multiprocessing
+import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cofal.errors import EnvironmentFault, UserError
-from cofal.privacy.ledger import START, Ledger, read_ledger
+from cofal.privacy import ledger as ledger_module
+from cofal.privacy.ledger import HEAD, START, Ledger, read_ledger
 
 FIELD = {"name": "weight", "dtype": "float32", "shape": [2, 3], "bytes": 24}
 
@@ -93,21 +96,23 @@ def test_any_changed_removed_moved_or_added_line_is_found(written, tmp_path_fact
 def test_lines_taken_from_the_end_are_found_by_a_noted_head(written, tmp_path_factory, kept):
     path = tmp_path_factory.mktemp("short") / "ledger.jsonl"
     path.write_bytes(b"".join(written[:kept]))
-    assert read_ledger(path).broken == ""  # the file alone cannot tell
+    assert read_ledger(path).broken == ""  # the lines alone cannot tell
     assert f"line {kept + 1}: missing" in read_ledger(path, json.loads(written[-1])["hash"]).broken
     assert read_ledger(path, json.loads(written[kept - 1])["hash"] if kept else START).broken == ""
 
 
 @given(cuts=st.lists(st.floats(0.01, 0.99), min_size=1, max_size=3))
 @settings(max_examples=30, deadline=None)
-def test_a_line_cut_short_is_noted_as_never_sent_even_if_noting_is_cut_short(written, tmp_path_factory, cuts):
+def test_a_line_cut_short_is_noted_even_if_noting_is_cut_short(written, tmp_path_factory, cuts):
     path = tmp_path_factory.mktemp("torn") / "ledger.jsonl"
     path.write_bytes(b"".join(written[:3]))
     for cut in cuts:  # each time a process dies while it writes the line, or the note about the one before
         begin = path.read_bytes().rfind(b"\n") + 1
+        kept = path.with_name(HEAD).read_bytes() if path.with_name(HEAD).exists() else b""
         fill(path, 1)
         after = path.read_bytes()
         path.write_bytes(after[: begin + max(1, int(cut * (len(after) - begin - 1)))])
+        path.with_name(HEAD).write_bytes(kept)
     torn = path.read_bytes().rpartition(b"\n")[2]
     if torn:
         assert "cut short" in read_ledger(path).broken
@@ -116,9 +121,120 @@ def test_a_line_cut_short_is_noted_as_never_sent_even_if_noting_is_cut_short(wri
     assert reading.broken == ""
     if torn:
         note = reading.entries[-2]
-        assert "never sent" in note["refused"]
+        assert "never sent, or the line was cut later" in note["refused"]
         assert note["parameters"]["torn"] == torn.decode()
     assert [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in reading.entries[:3]] == written[:3]
+
+
+# --- the end
+
+
+@pytest.mark.parametrize("kept", [0, 1, 5, "gone"])
+def test_lines_taken_from_the_end_are_found_by_the_second_file(tmp_path, kept):
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 6)
+    lines = path.read_bytes().splitlines(keepends=True)
+    if kept == "gone":
+        path.unlink()
+        kept = 0
+    else:
+        path.write_bytes(b"".join(lines[:kept]))
+    reading = read_ledger(path)
+    assert reading.broken == f"line {kept + 1}: missing at the end, since ledger.head says that line 6 was written"
+    assert len(reading.entries) == kept
+    # The site sends on: what is missing stays on record, although number 6 comes to be taken again.
+    for _ in range(3):
+        fill(path, 2)
+        reading = read_ledger(path)
+        assert reading.broken.startswith(f"line {kept + 1}: it notes that lines before it are missing: line 6 had been")
+    assert len(reading.entries) == kept + 7
+    assert reading.entries[kept]["parameters"]["missing"] == {"number": 6, "hash": json.loads(lines[-1])["hash"]}
+    assert sum("refused" in entry for entry in reading.entries) == 1
+
+
+def test_a_line_that_was_sent_and_then_cut_is_not_taken_for_a_crash(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 3)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert read_ledger(path).broken.startswith("line 3: it was cut short")
+    fill(path, 1)
+    assert "line 3 had been written" in read_ledger(path).broken
+
+
+def test_a_chain_made_anew_does_not_fit_the_second_file(tmp_path):
+    path, other = tmp_path / "ledger.jsonl", tmp_path / "other" / "ledger.jsonl"
+    other.parent.mkdir()
+    fill(path, 4)
+    Ledger(other).append(phase="query.describe", kind="description")
+    fill(other, 6)
+    shutil.copy(other, path)
+    assert read_ledger(path).broken.startswith("line 4: not the one that ledger.head names")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0" * 40, b"rubbish\n" * 40])
+def test_a_ledger_without_a_second_file_is_read_by_its_lines(tmp_path, content):
+    """Written by an earlier version, or after a power cut; the next line makes the file good."""
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 3)
+    path.with_name(HEAD).unlink()
+    if content is not None:
+        path.with_name(HEAD).write_bytes(content)
+    assert read_ledger(path).broken == ""
+    fill(path, 1)
+    path.write_bytes(b"")
+    assert "missing at the end" in read_ledger(path).broken
+
+
+def test_the_second_file_is_its_owner_s_alone(tmp_path):
+    fill(tmp_path / "ledger.jsonl", 1)
+    assert (tmp_path / HEAD).stat().st_mode & 0o077 == 0
+
+
+def _die_between(path: str) -> None:
+    ledger_module.overwrite = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    fill(Path(path), 1)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_kill_between_the_two_writes_does_not_look_like_tampering(tmp_path, before):
+    path = tmp_path / "ledger.jsonl"
+    fill(path, before)
+    for lag in (1, 2):  # the second file lags by more each time
+        child = multiprocessing.get_context("fork").Process(target=_die_between, args=(str(path),))
+        child.start()
+        child.join(60)
+        assert child.exitcode == -signal.SIGKILL
+        reading = read_ledger(path)
+        assert (reading.broken, len(reading.entries)) == ("", before + lag)
+    fill(path, 1)
+    reading = read_ledger(path)
+    assert (reading.broken, len(reading.entries)) == ("", before + 3)
+    assert not any("refused" in entry for entry in reading.entries)
+
+
+def test_the_second_file_is_written_last_and_once_a_line(tmp_path, monkeypatch):
+    path, seen = tmp_path / "ledger.jsonl", []
+    real = ledger_module.overwrite
+
+    def watched(target, record):
+        last = json.loads(path.read_bytes().splitlines()[-1])  # in the ledger already
+        assert record == b"%020d %s\n" % (last["number"], last["hash"].encode())
+        seen.append(last["number"])
+        real(target, record)
+
+    monkeypatch.setattr(ledger_module, "overwrite", watched)
+    fill(path, 4)
+    assert seen == [1, 2, 3, 4]
+
+
+def test_what_the_second_file_cannot_hold_is_not_in_the_ledger_either(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.with_name(HEAD).mkdir()
+    with pytest.raises(EnvironmentFault, match="cannot be written"):
+        fill(path, 1)
+    assert path.read_bytes() == b""
+    with pytest.raises(UserError, match=r"cannot read .*ledger\.head"):
+        read_ledger(path)
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
@@ -167,6 +283,17 @@ def test_processes_take_turns(tmp_path):
     assert len(reading.entries) == 240
 
 
+def test_a_reader_is_not_misled_by_lines_that_are_written_meanwhile(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 1)
+    child = multiprocessing.get_context("fork").Process(target=_fill_in_child, args=(str(path),))
+    child.start()
+    while child.is_alive():
+        assert "missing" not in read_ledger(path).broken
+    child.join(60)
+    assert len(read_ledger(path).entries) == 61
+
+
 FOR_EVER = """
 import sys
 from pathlib import Path
@@ -192,7 +319,9 @@ def test_what_was_sent_before_a_kill_is_in_the_ledger(tmp_path):
         child.send_signal(signal.SIGKILL)
         rest = child.communicate()[0].split()
         sent = int(rest[-1]) if rest else sent
-        noted = [entry["parameters"]["own"] for entry in read_ledger(path).entries if "own" in entry["parameters"]]
+        reading = read_ledger(path)
+        assert reading.broken == "" or "by a crash while it was written" in reading.broken
+        noted = [entry["parameters"]["own"] for entry in reading.entries if "own" in entry["parameters"]]
         assert noted[:sent] == list(range(1, sent + 1))
         assert len(noted) <= sent + 1  # at most one line whose message did not go out any more
         sent = len(noted)

@@ -157,6 +157,28 @@ def test_keys_that_pinned_peers_did_not_sign_are_refused(tmp_path):
         assert one_line(told)
 
 
+def test_pins_hold_from_the_next_message_on(tmp_path):
+    """A list that was accepted before anyone was pinned is held against the pins all the same."""
+    sessions = signed(tmp_path, pinned=False)
+    keys = {name: session.keys() for name, session in sessions.items()}
+    keys["c"] = Session.start(tmp_path / "server", "s1", "c", signer=site_identity(tmp_path / "server")).keys()
+    sessions["a"].shares(keys, ROUNDS)
+    arrays = {"x": np.zeros(2, dtype=np.int32)}
+    sessions["a"].masked(0, arrays)
+    with pytest.raises(UserError, match="'c' has a wrong signature"):
+        signed(tmp_path)["a"].masked(1, arrays)
+
+
+def test_a_client_s_own_key_is_known_without_its_signature(tmp_path):
+    """A site may begin to sign in the middle of a session, when its software is renewed."""
+    _, keys = fresh(tmp_path)
+    mine = site_identity(tmp_path / "site0")
+    renewed = Session.start(tmp_path / "site0", "s1", "site0", signer=mine)
+    assert renewed.shares(keys, ROUNDS).keys() == {"site1", "site2"}
+    with pytest.raises(UserError, match="'site0' is not signed"):
+        Session.start(tmp_path / "site0", "s1", "site0", peers={"site0": public_identity(mine)}).shares(keys, ROUNDS)
+
+
 # --- shares
 
 

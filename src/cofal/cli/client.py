@@ -39,7 +39,8 @@ def init_command(
         Path | None, typer.Option(help="CSV with the columns id,label: labels known already; id: path below --images.")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Scale the shorter side to this and crop; the same at every site.")
+        int | None,
+        typer.Option(min=1, max=4096, help="Scale the shorter side to this and crop; the same at every site."),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken images out instead of stopping.")] = False,
     frozen: Annotated[str, typer.Option(help="Public encoder: model.pt, model.onnx or package.module:callable.")] = "",
@@ -108,6 +109,23 @@ def up_command(folder: Folder) -> None:
     run_site(folder)
 
 
+@client.command("identity")
+def identity_command(folder: Folder) -> None:
+    """Print the site's public identity, as a line for the table [peers] of the other sites' site.toml.
+
+    It signs the site's keys in secure sums; a site that names its peers sums with nobody else. Send the line by a way
+    that does not lead through the server: whoever can change it on its way can take the site's place.
+
+    Example: cofal client identity north
+    """
+    from cofal.commented import toml_key
+    from cofal.federation.site_settings import read_settings
+    from cofal.privacy.secure_sum import public_identity, site_identity
+
+    name = read_settings(folder).name
+    print(f'{toml_key(name)} = "{public_identity(site_identity(folder)).hex()}"')
+
+
 @client.command("ledger")
 def ledger_command(
     site: Annotated[Path, typer.Argument(help="Folder of the site.", show_default=False)],
@@ -115,12 +133,15 @@ def ledger_command(
     head: Annotated[
         str, typer.Option(help="A head noted earlier: the chain is broken if no line bears it any more.")
     ] = "",
+    asked: Annotated[
+        bool, typer.Option("--asked", help="Also list every question of selections from aggregates, with its numbers.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show what left a site: every message it sent or refused, by phase and kind, from its egress ledger.
 
     The chain of the ledger's hashes is checked each time; a changed, missing or moved line gives exit status 1.
-    Note the head that is printed: with --head it shows later whether lines at the end were taken away.
+    Note the head that is printed: with --head it shows later whether ledger and ledger.head were both cut or made anew.
 
     Example: cofal client ledger demo/sites/site-0
     """
@@ -128,16 +149,19 @@ def ledger_command(
 
     from cofal.errors import CofalError, UserError
     from cofal.privacy.ledger import FILE, read_ledger
-    from cofal.report.egress import ledger_account
+    from cofal.report.egress import ledger_account, ledger_questions
 
     if (site / "sites").is_dir():
         names = ", ".join(sorted(folder.parent.name for folder in site.glob("sites/*/site.toml")))
         raise UserError(f"{site} is a run, not a site; give one of its sites, {site / 'sites'}/NAME (NAME: {names})")
     reading = read_ledger(site / FILE, head.strip().lower())
     if json_:
-        print(json.dumps({"site": site.name, "verified": not reading.broken, **ledger_account(reading)}))
+        more = {"asked": ledger_questions(reading)} if asked else {}
+        print(json.dumps({"site": site.name, "verified": not reading.broken, **ledger_account(reading), **more}))
     elif not verify:
         _print_table(site.name, reading)
+        if asked:
+            _print_questions(reading)
     if reading.broken:
         raise CofalError(f"the ledger of {site} is broken at {reading.broken}")
     if not json_:
@@ -169,4 +193,27 @@ def _print_table(name: str, reading: Reading) -> None:
         console.print(f"Not sent: {len(refused):,}{earlier}")
         for entry in refused[-_REFUSALS_SHOWN:]:
             asked = f"{entry['time'][:19].replace('T', ' ')}  {entry['phase']}, {entry['kind']}: {entry['refused']}"
-            console.print(asked, markup=False, highlight=False, soft_wrap=True)
+            console.print(_printable(asked), markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_questions(reading: Reading) -> None:
+    from rich.console import Console
+
+    from cofal.report.egress import ledger_questions
+
+    console, questions = Console(), ledger_questions(reading)
+    console.print(f"Asked: {len(questions):,} questions" if questions else "Asked: no question of a selection")
+    for each in questions:
+        numbers = ", ".join(f"{name} {value!r}" for name, value in each["numbers"].items())
+        arrays = ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in each.get("arrays", {}).items())
+        digest = f"{arrays} ({each['sha256'][:8]})" if arrays else ""
+        parts = [numbers, digest, "masked" if "session" in each else "", "" if each["sent"] else "not answered"]
+        told = "; ".join(part for part in parts if part)
+        when = each["time"][:19].replace("T", " ")
+        line = f"{when}  {each.get('method', '')} {each['kind']}: {told}"
+        console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """Without what would steer the terminal: a server chose parts of the text."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -16,6 +16,7 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
+from cofal.federation.questions import noted_question
 from cofal.federation.site import Site, checked_digest
 from cofal.labeling.reasons import told_why
 from cofal.learning.batches import one_thread
@@ -29,7 +30,7 @@ from cofal.learning.views import make_augmentation, make_views
 from cofal.privacy.perturbation import check_mechanism, noise_scale
 from cofal.privacy.policy import Kind
 from cofal.privacy.releases import SEEDED, SYSTEM, Version
-from cofal.privacy.secure_sum import Session
+from cofal.privacy.secure_sum import Session, public_identity, site_identity
 from cofal.rng import torch_generator
 
 app = GatedApp()
@@ -51,7 +52,7 @@ def describe(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Reco
     )
 
 
-def _sharing(site: Site, config: Request) -> Egress:
+def _sharing(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Egress:
     """What an answer to `query.embed` would send; noise of size 0 is no noise."""
     share = config["share"]
     if share == "none":
@@ -81,7 +82,7 @@ def embed_images(site: Site, arrays: dict[str, np.ndarray], config: Request) -> 
     The ids of all samples leave with their embeddings only: they say which row is which, and `known` which of them are
     labelled or among the first `asked` of the track.
     """
-    digest, kind = str(config["digest"]), _sharing(site, config).kind
+    digest, kind = str(config["digest"]), _sharing(site, arrays, config).kind
     limit = site.settings.policy.max_releases
     if kind == Kind.PERTURBED:
         site.releases.check(site.name, _version(site, config), limit)  # before the work
@@ -143,9 +144,9 @@ def progress(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Reco
     return m.pack(metrics=site.counts(str(config["track"])))
 
 
-def _aggregating(site: Site, config: Request) -> Egress:
+def _aggregating(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Egress:
     """What an answer to a question of an aggregate selection sends: the numbers themselves, or masked ones."""
-    noted: dict[str, Any] = {"kind": str(config["kind"]), "min_region": site.settings.policy.min_region}
+    noted = {**noted_question(arrays, config), "min_region": site.settings.policy.min_region}
     if noise := site.settings.policy.count_noise:
         noted |= {"count_noise": f"{noise.mechanism} {noise.parameter:g}"}
     return Egress(Kind.SECURE_SUM if "session" in config else Kind.AGGREGATE, noted)
@@ -165,8 +166,11 @@ def aggregate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Rec
 
 
 def _session(site: Site, config: Request) -> Session:
-    """This site's side of the session of secure sums that the request names."""
-    return Session.start(site.folder, str(config["session"]), site.name)
+    """This site's side of the session of secure sums that the request names; its keys are signed, always."""
+    signer = site_identity(site.folder)
+    peers = {name: bytes.fromhex(key) for name, key in site.settings.peers.items()}
+    pinned = {**peers, site.name: public_identity(signer)} if peers else None
+    return Session.start(site.folder, str(config["session"]), site.name, signer=signer, peers=pinned)
 
 
 @app.answers(m.SUM_KEYS, sends=Kind.SECURE_SUM)

@@ -21,7 +21,10 @@ from cofal.privacy.policy import Kind
 log = logging.getLogger("cofal")
 
 # What the ledger notes of a request, beside what the handler declares; long texts are cut, since a server chose them.
-_NOTED = ("job", "track", "server-round", "method", "budget", "digest", "decision")
+_NOTED = (
+    *("job", "track", "server-round", "method", "budget", "digest", "decision"),
+    *("asked", "selection", "session", "round", "names", "survivors"),
+)
 _LONGEST = 120
 
 
@@ -55,7 +58,7 @@ class Egress:
 
 
 Handler = Callable[[Site, dict[str, np.ndarray], Request], RecordDict]
-Declaration = Callable[[Site, Request], Egress]
+Declaration = Callable[[Site, dict[str, np.ndarray], Request], Egress]
 
 
 class GatedApp(ClientApp):
@@ -73,7 +76,7 @@ class GatedApp(ClientApp):
 
         The declaration is asked before the handler, so that a refused request costs no work.
         """
-        declare: Declaration = (lambda site, config: Egress(sends)) if isinstance(sends, Kind) else sends
+        declare: Declaration = (lambda site, arrays, config: Egress(sends)) if isinstance(sends, Kind) else sends
 
         def register(handler: Handler) -> Handler:
             self.handlers[message_type] = (declare, handler)
@@ -94,9 +97,10 @@ class GatedApp(ClientApp):
         try:
             config = Request(m.config_of(message.content))
             declare, handler = self._find(asked, site)
-            egress = declare(site, config)
+            arrays = m.arrays_of(unbundle(message.content))
+            egress = declare(site, arrays, config)
             site.settings.policy.check(site.name, egress.kind, egress.parameters.get("epsilon", 0.0))
-            content = handler(site, m.arrays_of(unbundle(message.content)), config)
+            content = handler(site, arrays, config)
             content[m.EGRESS] = ConfigRecord({"kind": egress.kind.value})
         except CofalError as failure:
             error = Error(m.REFUSED if isinstance(failure, UserError) else m.CLIENT_RAISED, str(failure))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cofal.commented import commented_toml
+from cofal.commented import TABLE, commented_toml
 from cofal.errors import UserError
 from cofal.files import write_text
 from cofal.privacy.policy import Policy
 
 SETTINGS = "site.toml"
+
+
+PublicIdentity = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
 
 
 class ServerLink(BaseModel):
@@ -44,6 +48,12 @@ class SiteSettings(BaseModel):
     ledger_sync: bool = Field(default=True, description="does a reply wait until its ledger line is on the disk?")
     policy: Policy = Field(default=Policy(), description="what may leave; see docs/privacy-ledger.md")
     server: ServerLink | None = Field(default=None, description="of a deployed site: its server")
+    peers: dict[str, PublicIdentity] = Field(  # last: lines may be added at the end of the file
+        default={},
+        json_schema_extra=TABLE,
+        description='the other sites, name = "what cofal client identity prints there"; if any is named, '
+        "secure sums are refused with all that are not",
+    )
 
 
 def create_site(folder: Path, settings: SiteSettings) -> None:
@@ -62,4 +72,9 @@ def read_settings(folder: Path) -> SiteSettings:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
+        if first["loc"][0] == "peers" and first["type"].startswith("string"):
+            raise UserError(
+                f"{file}: {where} is no public identity (64 hexadecimal digits); "
+                "copy what cofal client identity prints at that site"
+            ) from None
         raise UserError(f"{file}: {where}: {first['msg']}; correct it") from None

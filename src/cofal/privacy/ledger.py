@@ -2,6 +2,9 @@
 
 A line is a JSON object without spaces whose last key is `hash`: SHA-256 of the line as it would be without that key.
 Since the line also holds `prev`, the hash of the line before, a hash covers all that was written up to it.
+
+A second file holds number and hash of the last line, so that lines missing at the end are found. It is written after
+the line is in the ledger: it may lag behind, by what a crash left unwritten, and is never ahead.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from cofal.errors import EnvironmentFault, UserError
-from cofal.files import sync_folder
+from cofal.files import overwrite, sync_folder
 
-FILE = "ledger.jsonl"
+FILE, HEAD = "ledger.jsonl", "ledger.head"
 START = "0" * 64  # `prev` of the first line
+_OWN = "ledger"  # phase of the ledger's own notes
 Entry = dict[str, Any]
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _HASHED = re.compile(rb'(\{.*),"hash":"([0-9a-f]{64})"\}')
+_KEPT = re.compile(rb"([0-9]{20}) ([0-9a-f]{64})\n")  # a fixed length: it is written over the one before
 _TAIL = 1 << 16  # bytes read at a time when looking for the last line
 
 
@@ -33,7 +38,10 @@ class Ledger:
     """Writer of one ledger file; any number of processes may append to it at the same time."""
 
     def __init__(self, path: Path, *, sync: bool = True):
-        """`sync`: return from `append` only when the line is on the disk, not merely with the operating system."""
+        """`sync`: return from `append` only when the line is on the disk, not merely with the operating system.
+
+        Without it a power cut may take lines that the second file names; they are then told as what they are: missing.
+        """
         self.path, self.sync = path, sync
         self._seen = -1  # size of the file after our last line; -1: look at the file
         self._number, self._head = 0, START
@@ -73,7 +81,7 @@ class Ledger:
             os.close(file)
 
     def _find_head(self, file: int, size: int) -> int:
-        """Learn number and hash of the last line; note a line that was cut short. Returns where the next one begins."""
+        """Learn number and hash of the last line; note what is missing. Returns where the next line begins."""
         self._number, self._head, self._seen = 0, START, -1
         block, begin = b"", size
         # Read backwards until the last whole line is in `block`: two line ends, or the beginning of the file.
@@ -88,23 +96,25 @@ class Ledger:
             if entry is None:
                 raise EnvironmentFault(
                     "the last line of its ledger is damaged; see `cofal client ledger`, "
-                    "then move the ledger away to begin a new one"
+                    f"then move {FILE} and {HEAD} away to begin a new one"
                 )
             self._number, self._head = entry["number"], entry["hash"]
-        end = size - len(torn)
+        noted: dict[str, Any] = {}
+        reasons = []
         if torn:
-            # The note is written over the cut line, and holds its text: it is longer, so one write replaces it all.
-            # Had that line been finished, `append` would have returned only then: its message was never sent.
-            end = self._write(
-                file,
-                end,
-                phase="ledger",
-                kind="nothing",
-                fields=[],
-                bytes=0,
-                parameters={"torn": torn.decode("ascii", errors="backslashreplace")},
-                refused=f"a line of {len(torn)} bytes was cut short: its message was never sent",
+            noted["torn"] = torn.decode("ascii", errors="backslashreplace")
+            reasons.append(
+                f"a line of {len(torn)} bytes was cut short: its message was never sent, or the line was cut later"
             )
+        number, head = _read_head(self.path)
+        if number > self._number or (number == self._number and head != self._head):
+            noted["missing"] = {"number": number, "hash": head}
+            reasons.append(f"line {number} had been written, and the lines end with {self._number}")
+        end = size - len(torn)
+        if noted:
+            # The note is written over the cut line, and holds its text: it is longer, so one write replaces it all.
+            told = "; ".join(reasons)
+            end = self._write(file, end, phase=_OWN, kind="nothing", fields=[], bytes=0, parameters=noted, refused=told)
         return end
 
     def _write(self, file: int, end: int, **content: Any) -> int:
@@ -120,6 +130,7 @@ class Ledger:
                 os.fsync(file)
                 if end == 0:  # a new file: its name must survive as well
                     sync_folder(self.path.parent)
+            overwrite(self.path.with_name(HEAD), b"%020d %s\n" % (number, digest.encode()))
         except OSError:
             os.ftruncate(file, end)
             raise
@@ -129,10 +140,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Reading:
-    """A ledger as read back: the entries up to the first broken line."""
+    """A ledger as read back: the entries up to the first line that does not fit."""
 
     entries: list[Entry] = field(default_factory=list)
-    broken: str = ""  # which line is the first that does not fit, and why; empty if all do
+    broken: str = ""  # which line is the first that does not fit, or is missing, and why; empty if all is well
 
     @property
     def head(self) -> str:
@@ -142,24 +153,43 @@ class Reading:
 
 def read_ledger(path: Path, head: str = "") -> Reading:
     """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear."""
+    try:
+        kept, kept_hash = _read_head(path)  # before the lines: a site that is at work writes it after them
+    except OSError as error:
+        raise UserError(f"cannot read {path.with_name(HEAD)}: {error.strerror}; give yourself the right to") from error
     entries: list[Entry] = []
-    previous = START
-    for number, (line, whole) in enumerate(_lines(path), start=1):
+    previous, gap = START, ""
+    for number, (line, whole) in enumerate(_lines(path) if not kept or path.exists() else (), start=1):
         reason = "it was cut short, by a crash while it was written or by a change since" if not whole else ""
         entry = _parse(line)
         if entry is None:
-            return Reading(entries, f"line {number}: {reason or 'its content was changed'}")
+            return Reading(entries, gap or f"line {number}: {reason or 'its content was changed'}")
         if not reason and (entry["number"] != number or entry["prev"] != previous):
             reason = (
                 f"it does not follow the line before it (it is number {entry['number']}): lines are missing or moved"
             )
         if reason:
-            return Reading(entries, f"line {number}: {reason}")
+            return Reading(entries, gap or f"line {number}: {reason}")
+        if not gap and entry["phase"] == _OWN and "missing" in entry["parameters"]:  # the writer found it: for good
+            gap = f"line {number}: it notes that lines before it are missing: {entry['refused']}"
         entries.append(entry)
         previous = entry["hash"]
-    if head and head != START and all(entry["hash"] != head for entry in entries):
-        return Reading(entries, f"line {len(entries) + 1}: missing, since no line has the noted head {head}")
-    return Reading(entries)
+    if not gap and kept > len(entries):
+        gap = f"line {len(entries) + 1}: missing at the end, since {HEAD} says that line {kept} was written"
+    if not gap and kept and entries[kept - 1]["hash"] != kept_hash:
+        gap = f"line {kept}: not the one that {HEAD} names: lines were taken away, or the chain was made anew"
+    if not gap and head and head != START and all(entry["hash"] != head for entry in entries):
+        gap = f"line {len(entries) + 1}: missing, since no line has the noted head {head}"
+    return Reading(entries, gap)
+
+
+def _read_head(path: Path) -> tuple[int, str]:
+    """Number and hash of the last line, as kept beside the ledger `path`; (0, START) if none is kept."""
+    try:
+        kept = _KEPT.fullmatch(path.with_name(HEAD).read_bytes())
+    except FileNotFoundError:
+        kept = None
+    return (int(kept[1]), kept[2].decode()) if kept else (0, START)
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:

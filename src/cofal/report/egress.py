@@ -100,3 +100,12 @@ def ledger_account(reading: Reading) -> dict[str, Any]:
         "head": reading.head,
         "broken": reading.broken,
     }
+
+
+def ledger_questions(reading: Reading) -> list[dict[str, Any]]:
+    """The questions of aggregate selections, answered or not: number and time of the line, and what was asked."""
+    found = (entry for entry in reading.entries if "numbers" in entry["parameters"])
+    return [
+        {"number": entry["number"], "time": entry["time"], "sent": "refused" not in entry, **entry["parameters"]}
+        for entry in found
+    ]

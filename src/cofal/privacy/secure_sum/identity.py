@@ -34,15 +34,21 @@ def sign(identity: bytes, session: str, name: str, public: bytes) -> bytes:
 def check(peers: Mapping[str, bytes], session: str, keys: Mapping[str, bytes]) -> None:
     """Refuse any session key that is not signed by the pinned identity of the client whose name it bears."""
     for name, key in keys.items():
+        told = repr(name[:64])  # the server's word
         if name not in peers:
-            raise UserError(f"client {name!r} is not among the pinned peers; add its public identity or leave it out")
+            raise UserError(
+                f"client {told} is not among the pinned peers; add its public identity to [peers], or leave it out"
+            )
         if len(key) != KEY + SIGNATURE:
-            raise UserError(f"the key of client {name!r} is not signed; let that site sign with its identity")
+            raise UserError(
+                f"the key of client {told} is not signed; use this version of cofal there, and relay keys unchanged"
+            )
         try:
             Ed25519PublicKey.from_public_bytes(peers[name]).verify(key[KEY:], _statement(session, name, key[:KEY]))
         except (InvalidSignature, ValueError):
             raise UserError(
-                f"the key of client {name!r} has a wrong signature: someone else made it, or the pinned identity is old"
+                f"the key of client {told} has a wrong signature: someone else made it, or the pinned identity is old; "
+                "ask that site what its cofal client identity prints"
             ) from None
 
 
