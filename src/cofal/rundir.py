@@ -14,7 +14,7 @@ from typing import Any
 
 from cofal.config import Config, to_toml
 from cofal.errors import UserError
-from cofal.files import append_line, read_json, write_fault, write_json, write_text
+from cofal.files import append_line, read_json, write_fault, write_json, write_text, writer_of
 
 MAIN = "main"  # the one track of a deployment: a sequence of selections, each by a method of its own
 _VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn")
@@ -105,23 +105,26 @@ class RunDir:
                 raise UserError(
                     f"another process is at work in {self.path}; wait for it or choose another --out"
                 ) from None
-            for leftover in self.path.rglob(".*.tmp"):  # half-written files of a killed process
-                if not _at_work(leftover):
+            # Half-written files of a killed process. A folder that is no run may be anything, such as a person's home:
+            # there is at most the first file of all to look for.
+            for leftover in self.path.rglob(".*.tmp") if self.config.exists() else self.path.glob(".config.toml.*.tmp"):
+                if (writer := writer_of(leftover)) and not _at_work(writer):
                     leftover.unlink(missing_ok=True)
             yield
 
-    def open(self, config: Config) -> None:
-        """Start the run or go on with it; a folder that holds another configuration is refused."""
+    def open(self, config: Config) -> bool:
+        """Start the run (True) or go on with it; a folder that holds another configuration is refused."""
         text = to_toml(config)
         if self.config.exists():
             if self.config.read_text(encoding="utf-8") != text:
                 raise UserError(
                     f"{self.path} holds a run with another configuration; choose another --out or remove the folder"
                 )
-            return
+            return False
         if any(entry.name != ".lock" for entry in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
         write_text(self.config, text)
+        return True
 
     def note(self, **facts: Any) -> None:
         """Add facts to run.json."""
@@ -151,10 +154,9 @@ class RunDir:
         write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
 
-def _at_work(temporary: Path) -> bool:
-    """Is the process that writes this file alive? Beside a deployment's phase others write in its folder, too."""
-    number = temporary.suffixes[-2].removeprefix(".").partition("-")[0] if len(temporary.suffixes) > 1 else ""
-    return number.isdigit() and int(number) != os.getpid() and Path(f"/proc/{number}").exists()
+def _at_work(process: int) -> bool:
+    """Is the process that writes a file alive? Beside a deployment's phase others write in its folder, too."""
+    return process != os.getpid() and Path(f"/proc/{process}").exists()
 
 
 def versions() -> dict[str, str]:

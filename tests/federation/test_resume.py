@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cofal.federation.embedded import run_embedded
-from cofal.files import read_json
+from cofal.federation.embedded import opened, prepare, run_embedded
+from cofal.files import read_json, write_text
 from cofal.rundir import RunDir
 from small_run import SMALL
 
@@ -82,3 +82,47 @@ def test_another_configuration_in_the_same_folder_is_refused(small, tmp_path, ca
     run_embedded(small("train.rounds=1", "pretrain.rounds=1"), tmp_path / "run", cache)
     with pytest.raises(UserError, match="another configuration"):
         run_embedded(small("train.rounds=2", "pretrain.rounds=1"), tmp_path / "run", cache)
+
+
+@pytest.mark.parametrize("extra", ["metrics.jsonl", "sites/notes.txt", "checkpoints/encoder.safetensors"])
+def test_a_failed_run_keeps_its_folder_once_it_holds_work_or_a_file_of_others(small, tmp_path, cache, extra):
+    run = RunDir(tmp_path / "run")
+
+    def work():
+        prepare(small(), run, cache)
+        write_text(run.path / extra, "hours of work")
+
+    assert "sites/site-2/rows.npy" in left_after(run, small(), work)
+    assert (run.path / extra).read_text() == "hours of work"
+
+
+def test_a_failure_in_a_folder_that_held_the_run_before_changes_nothing(small, tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    run.open(small())
+    assert left_after(run, small(), lambda: None) == [".lock", "config.toml"]
+
+
+def test_leftovers_are_swept_from_a_run_and_from_no_other_folder(small, tmp_path):
+    gone = ".x.999999999-0123abcd.tmp"  # no process has that number
+    for name in ("run", "home"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "inner" / gone).touch()
+        (tmp_path / name / ".config.toml.999999999-0123abcd.tmp").touch()
+    write_text(tmp_path / "run" / "config.toml", "")
+    for name, left in (("run", []), ("home", [gone])):
+        with RunDir(tmp_path / name).alone():
+            assert [file.name for file in (tmp_path / name).rglob(".*.tmp")] == left
+
+
+def left_after(run, config, work):
+    """The files in the run's folder when it is stopped after `work`."""
+
+    def stopped():
+        with run.alone(), opened(run, config):
+            work()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    return sorted(str(file.relative_to(run.path)) for file in run.path.rglob("*") if file.is_file())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import read_known_labels
 from cofal.federation.site_settings import SETTINGS, SiteSettings, create_site
 from cofal.files import read_json, write_json, write_npy
+from cofal.privacy.ledger import FILE as LEDGER
+from cofal.privacy.ledger import HEAD as LEDGER_HEAD
 from cofal.privacy.policy import Kind, Policy
 from cofal.rng import generator
 from cofal.rundir import RunDir
@@ -89,8 +93,7 @@ def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> Run
     from cofal.federation.server_app import app as server_app
 
     run = RunDir(folder)
-    with run.alone():
-        run.open(config)
+    with run.alone(), opened(run, config):
         if run.results.exists():
             return run
         count = prepare(config, run, cache or default_cache())
@@ -107,6 +110,37 @@ def run_embedded(config: Config, folder: Path, cache: Path | None = None) -> Run
         )
         server_app(InProcessGrid(client_app, nodes), context)
     return run
+
+
+# All that a run has before anything is computed: what `prepare` lays out, and the ledgers of the sites' first answers.
+_LAID_OUT = (
+    "config.toml", "run.json", "server/test/*", "sites/ready.json", "sites/images-*/*",
+    *(f"sites/*/{name}" for name in (SETTINGS, "rows.npy", "test_rows.npy", LEDGER, LEDGER_HEAD)),
+)  # fmt: skip
+
+
+@contextmanager
+def opened(run: RunDir, config: Config) -> Iterator[None]:
+    """Open the run; if it is started here and fails before anything is computed, empty its folder again.
+
+    So that the same folder takes the corrected configuration. A file of any other name, computed or not of our making,
+    keeps everything as it is.
+    """
+    started = run.open(config)
+    try:
+        yield
+    except BaseException:
+        laid_out = {file for pattern in _LAID_OUT for file in run.path.glob(pattern)}
+        found = sorted(run.path.rglob("*"), reverse=True)  # what is in a folder before the folder
+        files = {entry for entry in found if not entry.is_dir()} - {run.path / ".lock"}
+        if started and files <= laid_out:
+            with suppress(OSError):  # the failure itself is what counts
+                for entry in found:
+                    if entry in files:
+                        entry.unlink()
+                    elif entry.is_dir():
+                        entry.rmdir()
+        raise
 
 
 def _policy(config: Config) -> Policy:

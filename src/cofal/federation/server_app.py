@@ -28,6 +28,7 @@ from cofal.federation.phases.likeness import site_worth
 from cofal.federation.phases.pretrain import finished_encoder, pretrain
 from cofal.federation.phases.selecting import assign, select_step, site_budgets, told_decision, tracks
 from cofal.federation.phases.training import Examiner, train_cell
+from cofal.federation.rounds import make_strategy
 from cofal.federation.standing import Standing
 from cofal.files import read_json, write_json
 from cofal.progress import bar
@@ -115,7 +116,8 @@ def pipeline(grid: Grid, config: Config, run: RunDir, sites: int) -> list[dict[s
     """All three phases; returns the cells that `results.json` holds."""
     test = _test_set(run)
     fleet = _connect(grid, config, run, sites)
-    budgets = site_budgets(config, fleet)  # before the long phase: a budget that cannot be met is told at once
+    budgets = site_budgets(config, fleet)  # before the long phase: what cannot be met or done is told at once
+    make_strategy(config.train.strategy, config.train.strategy_options)
     check_sites(fleet, secure=config.selection.secure_sums)
     encoder = pretrain(fleet, config, run, test)
     run.note(traffic=fleet.counted())
