@@ -1,6 +1,9 @@
 """Aggregate selection over messages: the picks of cofal.select, nothing of a single sample on the wire, masked sums."""
 
+import hashlib
+import json
 import shutil
+import sys
 from typing import ClassVar
 
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from flwr.app import Error, Message
 
 import cofal
+from cofal.cli import main
 from cofal.config import load
 from cofal.errors import UserError
 from cofal.federation import embedded
@@ -15,12 +19,15 @@ from cofal.federation import messages as m
 from cofal.federation.client_app import app
 from cofal.federation.embedded import run_embedded
 from cofal.federation.grid import InProcessGrid
+from cofal.federation.holding import _question
 from cofal.federation.site import open_site
 from cofal.files import read_json, write_json
+from cofal.privacy.ledger import FILE, read_ledger
 from cofal.report.facts import Facts
 from cofal.report.page import render
 from cofal.rng import generator
 from cofal.rundir import RunDir
+from cofal.selection.auto_aggregate import halves
 from small_run import SMALL
 
 METHODS = ("maxherding", "probcover", "typiclust")
@@ -178,15 +185,28 @@ def test_two_sites_cannot_sum_in_secret(tmp_path, cache):
         run_recorded(tmp_path / "run", cache, "selection.secure_sums=true", "clients.count=2")
 
 
-def test_a_site_tells_nothing_of_smaller_groups_than_its_policy_says(finished):
+@pytest.mark.parametrize("numbers", ['{"min_region": 1}', '{"min_region": 5, "exact": 1}'])
+def test_a_site_tells_nothing_of_smaller_groups_than_its_policy_says(finished, numbers):
+    """A distance to all digits is about one sample."""
     run, transcript = finished
     told = next(told for kind, _, told, _ in transcript if kind == m.AGGREGATE)
-    numbers = '{"min_region": 1}'
     content = m.pack(arrays=m.arrays_of(told), config={**m.config_of(told), "numbers": numbers})
     grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
     (reply,) = grid.send_and_receive([Message(content, dst_node_id=2, message_type=m.AGGREGATE)])
     assert reply.error.code == m.REFUSED
     assert "fewer than 5" in reply.error.reason
+
+
+def assert_charged(run, transcript):
+    """Of site-0: every count that left was charged for, and nothing else, in the order asked."""
+    expected = []
+    for kind, node, told, reply in transcript:
+        if kind == m.AGGREGATE and node == 2:
+            counts, answer = halves(str(m.config_of(told)["method"])).counts, m.arrays_of(reply)
+            sizes = [(answer[name].size, partition) for name, partition in counts.items() if name in answer]
+            expected.append(sum(min(1, size) if partition else size for size, partition in sizes))
+    charged = read_json(run.sites / "site-0" / "privacy" / "spent.json")["answers"]
+    assert [entry["times"] for entry in charged] == [times for times in expected if times]
 
 
 def test_noise_on_counts_is_charged_and_the_spent_budget_ends_the_selection(tmp_path, cache):
@@ -198,7 +218,10 @@ def test_noise_on_counts_is_charged_and_the_spent_budget_ends_the_selection(tmp_
     assert all(len(ids) == 4 for ids in asked_at(run).values())
     spent = {site: read_json(run.sites / site / "privacy" / "spent.json") for site in ("site-0", "site-1", "site-2")}
     assert all(spent.values())
+    assert_charged(run, transcript)
     told, reply = next((told, reply) for kind, node, told, reply in transcript if kind == m.AGGREGATE and node == 2)
+    counts = m.arrays_of(reply)["counts"]
+    assert ((counts == 0) | (counts >= 5)).all()
     grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
     (again,) = grid.send_and_receive([Message(told, dst_node_id=2, message_type=m.AGGREGATE)])
     for name, array in m.arrays_of(reply).items():  # the same question again: the same noise, and nothing charged
@@ -216,11 +239,29 @@ def test_a_question_without_counts_costs_nothing(tmp_path, cache, secure):
         'selection.count_noise={mechanism="laplace", parameter=4.0, epsilon=1e6}',
         f"selection.secure_sums={secure}",
     ]
-    run, _ = run_recorded(tmp_path / "run", cache, *noise)
+    run, transcript = run_recorded(tmp_path / "run", cache, *noise)
     assert all(len(ids) == 4 for ids in asked_at(run).values())
     charged = read_json(run.sites / "site-0" / "privacy" / "spent.json")["answers"]
     assert charged
     assert all(entry["times"] >= 1 for entry in charged)
+    if secure == "false":  # under masks the counts cannot be seen
+        assert_charged(run, transcript)
+
+
+def test_a_question_in_another_form_or_of_other_samples_gets_noise_of_its_own():
+    """Two answers with the same noise would tell their difference, and the second would cost nothing."""
+    asked, config, pool, taken = {"centers": np.ones((2, 4), np.float32)}, {"kind": "sums"}, np.arange(5), np.zeros(5)
+    same = _question(asked, config, pool, taken)
+    assert same == _question(dict(asked), dict(config), pool.copy(), taken.copy())
+    others = [
+        _question({"centers": asked["centers"].reshape(1, 8)}, config, pool, taken),
+        _question({"centers": asked["centers"].view(np.int32)}, config, pool, taken),
+        _question({"center": asked["centers"]}, config, pool, taken),
+        _question(asked, {"kind": "likeness"}, pool, taken),
+        _question(asked, config, pool[1:], taken[1:]),
+        _question(asked, config, pool, taken + 1),
+    ]
+    assert len({same, *others}) == 7
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -237,3 +278,80 @@ def test_a_selection_lost_after_the_sites_took_note_is_repeated_with_the_same_pi
     again = run_embedded(load("digits", AGGREGATE), run.path, cache)
     assert asked_at(again) == before
     assert [cell["accuracy"] for cell in read_json(again.results)] == numbers
+
+
+# --- what the ledger keeps of a question
+
+
+def questions_at(run, site):
+    return [entry for entry in read_ledger(run.sites / site / FILE).entries if entry["phase"] == m.AGGREGATE]
+
+
+@pytest.mark.parametrize("which", ["finished", "masked"])
+def test_the_ledger_holds_what_was_asked(which, request):
+    run, transcript = request.getfixturevalue(which)
+    asked = [told for kind, node, told, _ in transcript if (kind, node) == (m.AGGREGATE, 2)]
+    lines = questions_at(run, "site-0")[: len(asked)]  # other tests ask the site more
+    assert len(lines) == len(asked) > 10
+    for told, line in zip(asked, lines):
+        config, arrays, noted = m.config_of(told), m.arrays_of(told), line["parameters"]
+        assert noted["numbers"] == json.loads(config["numbers"])
+        for key in ("kind", "method", "asked", "budget", "session", "round"):
+            assert noted.get(key) == config.get(key), key
+        assert noted.get("arrays", {}) == {name: list(array.shape) for name, array in arrays.items()}
+        if arrays:  # as an owner would compute it who has the question
+            ordered = [[name, arrays[name].dtype.str, list(arrays[name].shape)] for name in sorted(arrays)]
+            content = b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))
+            listed = json.dumps(ordered, separators=(",", ":")).encode()
+            assert noted["sha256"] == hashlib.sha256(listed + content).hexdigest()
+    assert any(line["parameters"].get("arrays") for line in lines)
+
+
+def test_an_unusual_question_is_seen_in_the_ledger(finished, monkeypatch, capsys):
+    """The same question with another depth or other candidates: refused or answered, the owner can tell."""
+    run, transcript = finished
+    told = next(
+        told for kind, _, told, _ in transcript if kind == m.AGGREGATE and m.config_of(told)["kind"] == "offers"
+    )
+    grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
+    arrays = m.arrays_of(told)
+    name = next(name for name, array in arrays.items() if array.size)
+    nudged = {**arrays, name: np.nextafter(arrays[name], np.float32(2))}
+    for numbers, sent in ((json.loads(m.config_of(told)["numbers"]), arrays), ({"depth": 99, "exact": 1}, arrays),
+                          ({"depth": 99, "exact": 1}, nudged)):  # fmt: skip
+        content = m.pack(arrays=sent, config={**m.config_of(told), "numbers": json.dumps(numbers)})
+        grid.send_and_receive([Message(content, dst_node_id=2, message_type=m.AGGREGATE)])
+    plain, deep, other = (line["parameters"] for line in questions_at(run, "site-0")[-3:])
+    assert plain["numbers"] != deep["numbers"] == other["numbers"] == {"depth": 99, "exact": 1}
+    assert plain["sha256"] == deep["sha256"] != other["sha256"]
+    monkeypatch.setattr(sys, "argv", ["cofal", "client", "ledger", str(run.sites / "site-0"), "--asked"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out.splitlines()
+    assert sum("depth 99, exact 1; " in line for line in shown) == 2
+    assert max(map(len, (line for line in shown if "│" in line))) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("JSON object of finite numbers", {"numbers": "[1]"}),
+        ("JSON object of finite numbers", {"numbers": '{"depth": NaN}'}),
+        ("JSON object of finite numbers", {"numbers": '{"depth": 1e999}'}),
+        ("JSON object of finite numbers", {"numbers": '{"depth": "8"}'}),
+        ("JSON object of finite numbers", {"numbers": "{"}),
+        ("at most 1000", {"numbers": json.dumps({f"n{k}": k for k in range(200)})}),
+        ("at most 1000", {"kind": "k" * 5000}),
+    ],
+)
+def test_a_question_that_the_ledger_cannot_keep_whole_is_refused(finished, words, wrong):
+    run, transcript = finished
+    told = next(told for kind, _, told, _ in transcript if kind == m.AGGREGATE)
+    content = m.pack(arrays=m.arrays_of(told), config={**m.config_of(told), **wrong})
+    grid = InProcessGrid(app, {2: {"site": str(run.sites / "site-0")}})
+    (reply,) = grid.send_and_receive([Message(content, dst_node_id=2, message_type=m.AGGREGATE)])
+    assert reply.error.code == m.REFUSED
+    assert words in reply.error.reason
+    last = questions_at(run, "site-0")[-1]
+    assert last["refused"] == reply.error.reason
+    assert len(json.dumps(last)) < 1500

@@ -42,13 +42,16 @@ def test_epsilon_zero_changes_nothing(mechanism):
     assert np.array_equal(perturb(x, 0.0, generator(0, "noise"), mechanism), x)
 
 
-@pytest.mark.parametrize("epsilon", [-0.1, 2**0.5, 2.0, float("nan")])
+@pytest.mark.parametrize("epsilon", [-0.1, 2**0.5, 2.0, float("nan"), "a", "0.6", None, True, False, [0.6]])
 def test_epsilon_outside_its_range_is_refused(epsilon):
     with pytest.raises(UserError, match="epsilon"):
         noise_scale(epsilon)
     for mechanism in ("tangent", "vmf"):
         with pytest.raises(UserError, match="epsilon"):
             perturb(unit(3, 8), epsilon, generator(0, "noise"), mechanism)
+    for coordination in ("central", "per-client"):
+        with pytest.raises(UserError, match=r"^epsilon = .* must be a number of at least 0"):
+            cofal.select([unit(3, 8)], [1], coordination=coordination, epsilon=epsilon)
 
 
 def test_an_unknown_mechanism_names_the_nearest():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from aggregate_choice import parts_of
-from cofal.selection.aggregate.cells import cells
-from cofal.selection.aggregate.exchange import Consortium, Holder, total
-from cofal.selection.aggregate.kmeans import answer_kmeans, federated_kmeans, seeds
+from cofal.selection.aggregate import kmeans
+from cofal.selection.aggregate.cells import canonical, cells
+from cofal.selection.aggregate.exchange import Consortium, Holder, real, total
+from cofal.selection.aggregate.kmeans import _told_clusters, answer_kmeans, federated_kmeans, seeds
 
 
 def federated(parts, k, *, min_region, iterations, seed=0):
@@ -47,7 +51,7 @@ def test_without_silence_it_is_lloyds_algorithm_on_the_pooled_rows(seed):
     found, trips = federated(parts, 10, min_region=1, iterations=12)
     sums = [trip for trip in trips if trip[0].kind == "sums"]
     assert all((trip[2]["counts"] > 0).all() for trip in sums)  # the plain Lloyd below knows no empty clusters
-    expected = lloyd(np.concatenate(parts).astype(np.float64), sums[0][0].arrays["centers"], len(sums))
+    expected = lloyd(np.concatenate(parts).astype(np.float64), sums[0][0].arrays["centers"][0], len(sums))
     np.testing.assert_allclose(found.centers, expected, atol=1e-5)
 
 
@@ -57,7 +61,7 @@ def test_the_objective_is_that_of_pooled_kmeans_from_the_same_seeds(min_region):
         parts = parts_of(seed, (300, 300, 300, 300))
         found, trips = federated(parts, 12, min_region=min_region, iterations=15, seed=seed)
         pooled = np.concatenate(parts)
-        start = next(trip[0].arrays["centers"] for trip in trips if trip[0].kind == "sums")
+        start = next(trip[0].arrays["centers"][0] for trip in trips if trip[0].kind == "sums")
         converged = inertia(pooled, lloyd(pooled.astype(np.float64), start, 60))
         assert inertia(pooled, found.centers) <= 1.01 * converged
 
@@ -110,6 +114,77 @@ def test_where_cells_are_scarce_finer_ones_are_asked_for():
         assert fine > 1.2 * plain
 
 
+def told_sets(holder, centers, least):
+    """The rows of every cluster that a client tells of, in each iteration, as sets."""
+    found = []
+    for end in range(1, len(centers) + 1):
+        clusters = _told_clusters(holder, centers[:end], least)
+        found += [frozenset(np.flatnonzero(clusters == c).tolist()) for c in range(centers.shape[1])]
+    return {each for each in found if each}
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(0, 90), k=st.integers(1, 8), least=st.integers(1, 6))
+def test_all_sums_ever_told_are_of_whole_groups_of_one_partition(seed, size, k, least):
+    """So no sum, difference or other combination of what was told is about fewer than `least` rows."""
+    holder = Holder(parts_of(seed, (size,), d=3)[0], np.zeros(size, bool))
+    rows = canonical(holder)[0]
+    centers = np.random.default_rng(seed).normal(size=(6, k, 3)).astype(np.float32)
+    told = told_sets(holder, centers, least)
+    belongs = {}
+    for row in range(size):
+        belongs.setdefault(frozenset(each for each in told if row in each), set()).add(row)
+    assert all(len(group) >= least for sets, group in belongs.items() if sets)
+    if least == 1:
+        last = ((rows[:, None] - centers[-1]) ** 2).sum(2).argmin(1)
+        assert {frozenset(np.flatnonzero(last == c).tolist()) for c in range(k)} - {frozenset()} <= told
+
+
+def test_no_difference_of_two_answers_is_a_row(monkeypatch):
+    """Of a whole selection on digits; where rows move freely from cluster to cluster, dozens are given away so."""
+
+    def freely(groups, homes, labels, least):
+        counts = np.bincount(labels)
+        return np.where(counts[labels] >= least, labels, -1), np.arange(len(counts))
+
+    x, _ = load_digits(return_X_y=True)
+    x = x - x.mean(0)
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)[:1200]
+
+    def given_away():
+        parts = np.split(x, 4)
+        _, trips = federated(parts, 60, min_region=5, iterations=15)
+        asked = [trip for trip in trips if trip[0].kind == "sums"]
+        assert len(asked) > 2
+        rows = set()
+        for (question, before, _), (_, after, _) in pairwise(asked):
+            for part, one, two in zip(parts, before, after):
+                moved = real(two["sums"].astype(np.int64) - one["sums"], int(question.numbers["bits"]))
+                for change in moved[np.abs(np.linalg.norm(moved, axis=1) - 1) < 0.01]:
+                    near = np.abs(part - np.sign(change @ part[np.abs(part @ change).argmax()]) * change).max(1)
+                    rows |= {tuple(part[row]) for row in np.flatnonzero(near < 0.01)}
+        return len(rows)
+
+    assert given_away() == 0
+    monkeypatch.setattr(kmeans, "regroup", freely)
+    assert given_away() > 10
+
+
+def test_whole_cells_taken_off_a_cluster_leave_no_row():
+    """Means of cells are told in steps: the rounding of many rows hides the few that a cluster has besides."""
+    (rows,) = parts_of(6, (300,), d=16, spread=0.3)
+    _, trips = federated([rows, rows[:50], rows[:50]], 12, min_region=5, iterations=2)
+    told, summed = trips[0][1][0], trips[1][1][0]
+    means, counts = told["means"].astype(np.float64), told["counts"]
+    homes = ((means[:, None] - trips[1][0].arrays["centers"][0]) ** 2).sum(2).argmin(1)
+    bits = int(trips[1][0].numbers["bits"])
+    for cluster in range(12):
+        cells_in = np.flatnonzero(homes == cluster)
+        rest = real(summed["sums"][cluster], bits) - (counts[cells_in, None] * means[cells_in]).sum(0)
+        if abs(int(summed["counts"][cluster] - counts[cells_in].sum())) == 1:
+            assert min(np.linalg.norm(rows - rest, axis=1).min(), np.linalg.norm(rows + rest, axis=1).min()) > 0.3
+
+
 def test_an_empty_cluster_is_put_where_the_centres_serve_worst():
     """Two clients keep silent about everything near one seed: the next question has moved it."""
     parts = parts_of(1, (60, 60), groups=5, spread=0.1)
@@ -117,7 +192,7 @@ def test_an_empty_cluster_is_put_where_the_centres_serve_worst():
     asked = [trip for trip in trips if trip[0].kind == "sums"]
     empty = np.flatnonzero(asked[0][2]["counts"] == 0)
     assert len(empty) > 0
-    before, after = asked[0][0].arrays["centers"][empty], asked[1][0].arrays["centers"][empty]
+    before, after = asked[0][0].arrays["centers"][-1][empty], asked[1][0].arrays["centers"][-1][empty]
     assert (before != after).any()
     assert all(np.isfinite(trip[0].arrays["centers"]).all() for trip in asked)
 

@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 
 from aggregate_choice import choose_with
 from cofal.errors import UserError
-from cofal.selection.aggregate import overlaps
+from cofal.selection.aggregate import batches, overlaps
 from cofal.selection.aggregate.balls import balls_of
 from cofal.selection.aggregate.cells import canonical
 from cofal.selection.aggregate.coverstate import Offers, State
-from cofal.selection.aggregate.exchange import Consortium, Holder, total
+from cofal.selection.aggregate.exchange import Consortium, Holder, by_turns, total
 from cofal.selection.aggregate.probcover import PROBCOVER
 from cofal.selection.aggregate.regions import LEVELS, Sent, centers_of, radius_of, received
 
@@ -155,11 +155,12 @@ def test_no_small_region_and_no_small_count_leaves_a_client(schedule, masked, as
     parts = clustered(3, (80, 50, 4), spread=0.5)
     labeled = [np.arange(min(labels, len(x) - 1)) for x in parts]
     given_ = {"delta": delta, "schedule": schedule, "min_region": least, "masked": masked}
-    choose(parts, (12, 9, 1), labeled, answer=recording(answers), **given_)
+    for budgets in ((12, 9, 1), (6, 4, 1)):  # the first leaves labels to the clients alone, the second does not
+        choose(parts, budgets, labeled, answer=recording(answers), **given_)
     assert {kind for _, kind, _, _ in answers} >= {*asked, "nearest", "settle"}
     for holder, kind, _, found in answers:
         if kind in ("count", "refresh"):
-            for counts in (found["gains"], found["overlaps"]):
+            for counts in (found["gains"], found["overlaps"], found["bare"]):
                 assert ((counts == 0) | (counts >= least)).all()
         for center, level in zip(found.get("centers", ()), found.get("levels", ())):
             assert len(holder.rows) >= least
@@ -226,7 +227,7 @@ def test_masked_sums_give_the_same_picks_in_more_round_trips():
     assert masked == order
     assert cost.rounds < apart.rounds <= 2 * cost.rounds
     for kind, found in asked:
-        assert not {"gains", "overlaps", "sums"} & set(found) or kind == "count", "only under masks"
+        assert not {"gains", "overlaps", "bare", "sums"} & set(found) or kind == "count", "only under masks"
 
 
 def test_a_centre_moves_to_the_middle_of_all_that_it_covers():
@@ -239,7 +240,12 @@ def test_a_centre_moves_to_the_middle_of_all_that_it_covers():
     offers = Offers(8)
     offers.add([{"centers": centers_of(few.sum(0, keepdims=True)), "levels": np.zeros(1, np.uint8)}])
     state.accept(offers, [0])
-    history = {"prefix": np.array([[1, 0]]), "radii": np.array([0.6]), "wanted": np.zeros(1, np.int32)}
+    history = {
+        "prefix": np.array([[1, 0]]),
+        "radii": np.array([0.6]),
+        "tops": np.array([9]),
+        "wanted": np.zeros(1, np.int32),
+    }
     question = state.question("count", summed=True, **history, **Offers(8).balls)
     answers = [
         PROBCOVER.answer(Holder(x, np.zeros(len(x), bool)), "count", question.told(0), question.numbers)
@@ -344,10 +350,15 @@ def test_wrong_parameters_are_named(wrong):
         choose(clustered(0, (20, 20)), (1, 1), **wrong)
 
 
+def digits():
+    """Centred unit rows, and their classes."""
+    x, y = load_digits(return_X_y=True)
+    return unit(x - x.mean(axis=0)), y
+
+
 def test_once_nearly_all_is_covered_the_picks_do_not_pile_up():
     """At this radius 12 picks cover the digits; going over the same few regions again gave 11.75 of 60 to one digit."""
-    x, y = load_digits(return_X_y=True)
-    x = unit(x - x.mean(axis=0))
+    x, y = digits()
     most = []
     for seed in range(4):
         split = np.random.default_rng(seed).permutation(len(x))[:600].reshape(4, 150)
@@ -358,6 +369,28 @@ def test_once_nearly_all_is_covered_the_picks_do_not_pile_up():
             known = [k.astype(np.int64) for k in known]
         most.append(np.bincount(np.concatenate([y[s][k] for s, k in zip(split, known)])).max())
     assert np.mean(most) <= 10.5
+
+
+def test_what_is_too_sparse_to_speak_of_is_each_clients_own():
+    """Past the dense places clients choose alone what nobody covers, instead of ever wider balls or a new pass."""
+    x, _ = digits()
+    gained = []
+    for seed in range(3):
+        split = np.random.default_rng(seed).permutation(len(x))[:1200].reshape(4, 300)
+        parts, answers = [x[s] for s in split], []
+        order, cost = choose(parts, (25, 25, 25, 25), answer=recording(answers), delta=0.7)
+        told = [int(arrays["alone"]) for _, kind, arrays, _ in answers if kind == "settle"]
+        assert min(told) > 0, "some labels are left to every client"
+        assert sum(told) <= 100 * (1 - batches.TOGETHER) + 1
+        assert [client for client, _ in order[-sum(told) :]] == by_turns(np.array(told))
+        assert cost.rounds < 15
+        rows = np.concatenate(parts)
+        picked = np.array([parts[client][row] for client, row in order])
+        letter, _ = choose(parts, (25, 25, 25, 25), delta=0.7, schedule="paper")
+        letters = np.array([parts[client][row] for client, row in letter])
+        covered = [((2 - 2 * rows @ each.T).min(1) <= 0.7**2).mean() for each in (picked, letters)]
+        gained.append(covered[0] / covered[1])
+    assert np.mean(gained) > 1.02
 
 
 def test_small_remains_of_a_level_come_after_the_next_level():

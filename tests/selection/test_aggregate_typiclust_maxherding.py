@@ -59,7 +59,8 @@ def test_no_answer_grows_with_the_samples_or_holds_one(name):
             for array in found.values():
                 assert size not in array.shape, kind
                 if array.ndim == 2 and array.shape[1] == holder.rows.shape[1] and array.dtype == np.float16:
-                    cosines = array.astype(np.float32) @ holder.rows.T
+                    means = array.astype(np.float32)
+                    cosines = means / np.linalg.norm(means, axis=1, keepdims=True) @ holder.rows.T
                     assert np.linalg.norm(array[:, None].astype(np.float32) - holder.rows, axis=2).min() > 1e-3
                     assert cosines.max() < 1 - 1e-4
             seen.append((kind, {key: array.shape for key, array in found.items()}))
@@ -102,7 +103,11 @@ def test_typiclust_takes_iterations_plus_two_round_trips_at_most(iterations):
 @pytest.mark.parametrize("budget", [1, 3, 10, 80])
 def test_round_trips_of_maxherding(budget):
     parts = parts_of(7, (500, 500), spread=1.0)
-    assert choose("maxherding", parts, (budget, budget))[1].rounds <= 10 + 2 * budget / 20
+    most = 6 + 2 * budget // 20
+    for shifts in (0, 3, most):
+        assert choose("maxherding", parts, (budget, budget), shifts=shifts)[1].rounds <= 10 + 2 * budget / 20
+    with pytest.raises(UserError, match=f"shifts = {most + 1} .*; use {most} or fewer"):
+        choose("maxherding", parts, (budget, budget), shifts=most + 1)
 
 
 def test_a_client_that_goes_on_alone_knows_what_others_cover():
@@ -160,7 +165,9 @@ def nearest_of(rows, others, counts, size):
     told = {"centers": rows.mean(0, keepdims=True), "sizes": np.array([size], np.int32)}
     told |= {"means": np.concatenate([rows[:1], others]).astype(np.float16), "counts": np.array([9, *counts], np.int32)}
     told |= {"mine": np.array([True] + [False] * len(counts))}
-    distances = METHODS["typiclust"].answer(holder, "nearest", told, {"depth": 4, "clients": 2})["distances"]
+    distances = METHODS["typiclust"].answer(holder, "nearest", told, {"depth": 4, "clients": 2, "min_region": 5})[
+        "distances"
+    ]
     METHODS["typiclust"].answer(holder, "settle", told | {"clusters": np.zeros(1, np.int16)}, {"clients": 2})
     return distances, int(holder.picked[0])
 
@@ -252,8 +259,31 @@ def test_picks_on_digits_are_worth_more_than_those_of_clients_alone(name):
         ("maxherding", {"min_region": 2.5}),
         ("maxherding", {"lengthscale": -1.0}),
         ("maxherding", {"shifts": -1}),
+        ("maxherding", {"shifts": 7}),
     ],
 )
 def test_wrong_parameters_are_named(name, wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         choose(name, parts_of(0, (10, 10)), (1, 1), **wrong)
+
+
+def test_how_few_samples_a_client_has_in_a_cluster_is_not_told():
+    """Nor a distance for each of its samples: one in `min_region` at most, whatever the server asks for."""
+    (rows,) = parts_of(1, (60,), groups=3, spread=0.1)
+    holder = Holder(rows, np.zeros(60, bool))
+    near = np.linalg.norm(rows - rows[0], axis=1)
+    holder.taken[np.argsort(near)[1 : (near < 0.7).sum()]] = True  # one free sample is left there
+    far = rows[[near.argmax()]]
+    told = {"centers": np.concatenate([rows[:1], far]), "sizes": np.array([90, 90], np.int32)}
+    told |= {"means": np.empty((0, 8), np.float16), "counts": np.empty(0, np.int32), "mine": np.empty(0, bool)}
+    for asked, depth in ((3, 3), (10_000, 6)):
+        numbers = {"depth": asked, "clients": 2, "min_region": 5}
+        distances = METHODS["typiclust"].answer(holder, "nearest", told, numbers)["distances"]
+        assert distances.shape == (2, depth)
+        assert np.isfinite(distances).all()
+        assert (np.diff(distances, axis=1) >= 0).all()
+    settle = {"clients": 2, "min_region": 5}
+    METHODS["typiclust"].answer(holder, "settle", told | {"clusters": np.array([0, 0, 1, -1], np.int16)}, settle)
+    assert len(set(holder.picked.tolist())) == 4
+    assert not holder.taken[holder.picked].any()
+    assert holder.picked[0] == 0

@@ -95,6 +95,7 @@ def spent_command(
     """Show what a site's noised counts have spent of its privacy budget ([policy] count_noise in its site.toml).
 
     When the budget does not suffice for an answer, the site refuses it, and a selection from aggregates ends there.
+    What else leaves in a selection, such as centroids and sums, has no noise and is not covered.
 
     Example: cofal privacy spent sites/north
     """
@@ -104,7 +105,7 @@ def spent_command(
     from rich.table import Table
 
     from cofal.federation.site_settings import read_settings
-    from cofal.privacy.accountant import site_account
+    from cofal.privacy.accountant import UNCOVERED, site_account
 
     settings = read_settings(site)
     noise = settings.policy.count_noise
@@ -118,7 +119,8 @@ def spent_command(
     kinds, spent = account.kinds(), account.spent()
     if json_:
         budget = {"epsilon": noise.epsilon, "delta": noise.delta}
-        typer.echo(json.dumps({"site": settings.name, "budget": budget, "spent": spent, "noise": kinds}))
+        found = {"site": settings.name, "budget": budget, "spent": spent, "noise": kinds, "not_covered": UNCOVERED}
+        typer.echo(json.dumps(found))
         return
     table = Table(title=f"Noised counts that left {settings.name}", title_justify="left")
     table.add_column("noise")
@@ -128,3 +130,4 @@ def spent_command(
         table.add_row(kind["mechanism"], f"{kind['parameter']:g}", f"{kind['answers']:,}", f"{kind['times']:,}")
     Console().print(table)
     typer.echo(f"Spent: epsilon {spent:.4g} of {noise.epsilon:g}, at delta {noise.delta:g}")
+    typer.echo(f"It covers these counts, for one sample more or less. Not covered: {', '.join(UNCOVERED)}")

@@ -6,6 +6,8 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +18,7 @@ from cofal.federation.site import Site
 from cofal.labeling.reasons import told_why
 from cofal.privacy.accountant import site_account
 from cofal.privacy.counting_noise import noisy
+from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import settle
 from cofal.privacy.secure_sum import masks
 from cofal.selection.aggregate.exchange import Arrays, Holder
@@ -36,51 +39,65 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
             f"the server asks about groups of {numbers['min_region']} samples, site {site.name} tells nothing of fewer "
             f"than {least}; raise selection.min_region, or lower policy.min_region at the site"
         )
+    if numbers.get("exact") and least > 1:
+        raise UserError(
+            f"the server asks for distances of single samples to all digits, site {site.name} tells nothing of fewer "
+            f"than {least}; use ProbCover's batched schedule, or set policy.min_region = 1 at the site"
+        )
     track = str(config["track"])
     before = site.asked(track)[: int(config["asked"])]
     # A selection is many questions: its pool must stay the same to its end, whatever is skipped meanwhile.
     pool = site.pool(f"{track} {int(config['selection'])}" if "selection" in config else "")
     holder = _holder(site, str(config["digest"]), pool, before)
     holder.picked = None
-    answer = halves(str(config["method"])).answer(holder, str(config["kind"]), arrays, numbers)
+    method = halves(str(config["method"]))
+    if noise := site.settings.policy.count_noise:
+        question = _question(arrays, config, pool, holder.taken)
+        # The folder, not the site: a holder that led to its site would never be forgotten (see `_kept`).
+        holder.noise = partial(_noised, site.folder, noise, method.counts, question)
+    answer = method.answer(holder, str(config["kind"]), arrays, numbers)
     if holder.picked is not None:
         if len(holder.picked) != int(config["budget"]):
             raise UserError(
                 f"the selection settled {len(holder.picked)} picks at site {site.name}, not {config['budget']}"
             )
         picks = [site.train.ids[row] for row in pool[holder.picked]]
-        method = str(config["method"])
-        how = {"method": method.removeprefix(ALONE), "coordination": "auto" if "decision" in config else "aggregate"}
+        how = {
+            "method": str(config["method"]).removeprefix(ALONE),
+            "coordination": "auto" if "decision" in config else "aggregate",
+        }
         site.ask(track, [*before, *picks], told_why(config, **how))
-    return _noised(site, answer, arrays, config, pool)
+    return answer
 
 
 def _noised(
-    site: Site, answer: Arrays, arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], pool: np.ndarray
+    folder: Path, noise: CountNoise, partitions: Mapping[str, bool], question: bytes, counts: Mapping[str, np.ndarray]
 ) -> Arrays:
-    """The answer with the policy's noise on its counts, charged to the site's privacy budget before it leaves.
+    """All counts of the answer to `question` with the policy's noise, charged to the site's privacy budget.
 
     The noise is drawn from a secret of the site and the question: the same question again gets the same noise, which
     no repetition can average away, and costs nothing more.
     """
-    noise = site.settings.policy.count_noise
-    kinds = halves(str(config["method"])).counts
-    counted = {name: partition for name, partition in kinds.items() if name in answer and answer[name].size}
-    if noise is None or not counted:
-        return answer
-    question = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
-    question.update(b"".join(name.encode() + np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
-    if len(pool) < len(site.train.ids):  # of another pool it is another question, or the difference would be told bare
-        question.update(pool.tobytes())
-    # In a partition a sample is in one group; balls overlap, and it may be in all of them.
-    times = sum(1 if partition else answer[name].size for name, partition in counted.items())
-    site_account(site.folder, noise).spend(noise.mechanism, noise.parameter, times, answer=question.hexdigest())
-    secret = bytes.fromhex(settle(site.folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
-    draw = masks.byte_source(masks.derive(secret, "counts", question.digest()))
-    return {
-        name: noisy(array, noise.mechanism, noise.parameter, draw) if name in counted else array
-        for name, array in answer.items()
-    }
+    # In a partition a sample is in one group at most; balls overlap, and it may be in all of them.
+    times = sum(min(1, array.size) if partitions[name] else array.size for name, array in counts.items())
+    if times == 0:
+        return dict(counts)
+    # Before the draws: a question beyond the budget may be about millions of counts.
+    site_account(folder, noise).spend(noise.mechanism, noise.parameter, times, answer=question.hex())
+    secret = bytes.fromhex(settle(folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
+    draw = masks.byte_source(masks.derive(secret, "counts", question))
+    return {name: noisy(array, noise.mechanism, noise.parameter, draw) for name, array in counts.items()}
+
+
+def _question(
+    arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], pool: np.ndarray, taken: np.ndarray
+) -> bytes:
+    """A digest of what is asked, and of which samples: with the same noise, two answers would tell their difference."""
+    digest = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
+    for name, array in sorted({**arrays, "the pool": pool, "of it taken": taken}.items()):
+        # The same bytes in another shape or type are another question.
+        digest.update(repr((name, array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
+    return digest.digest()
 
 
 # What each site computed for the question before; only the latest, since a selection asks one thing after the other.

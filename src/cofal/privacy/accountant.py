@@ -13,6 +13,8 @@ from cofal.privacy.counting_noise import GAUSSIAN, LAPLACE, LARGEST
 from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import locked, write_private
 
+# What leaves with the counts and has no part in their guarantee; docs/secure-sums.md says more.
+UNCOVERED = ("centroids", "sums", "distances", "which samples are picked")
 LEAST_DELTA = 1e-12  # below it, rounding in the composition would weigh as much as delta itself
 MEANINGLESS = 100.0  # epsilon: from here on a coarse bound will do, and exact losses would overflow
 
@@ -22,7 +24,8 @@ class Accountant:
 
     Two data sets are neighbours if one has one sample more. That sample changes a count by one, and `times` is how many
     noised counts it can change in all: 1 in a table of cluster sizes, the number of balls it may lie in where balls
-    overlap, and twice that if neighbours shall be data sets in which one sample was replaced by another.
+    overlap, and twice that if neighbours shall be data sets in which one sample was replaced by another. It holds only
+    if clusters and balls are given, not found from the samples, and if nothing is done to the counts before the noise.
     """
 
     def __init__(self, file: Path | str, *, epsilon: float, delta: float):

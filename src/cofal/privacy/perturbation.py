@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import secrets
+from numbers import Real
 
 import numpy as np
 
@@ -39,8 +40,11 @@ def noise_scale(epsilon: float) -> float:
 
     From epsilon^2 = 2 - 2 / sqrt(1 + sigma^2), for 0 <= epsilon < sqrt(2).
     """
-    if not 0 <= epsilon < math.sqrt(2):
-        raise UserError(f"epsilon = {epsilon} must be at least 0 and below sqrt(2) = 1.414; 0.6 is a usual choice")
+    number = isinstance(epsilon, Real) and not isinstance(epsilon, bool)
+    if not (number and 0 <= epsilon < math.sqrt(2)):
+        raise UserError(
+            f"epsilon = {epsilon!r} must be a number of at least 0 and below sqrt(2) = 1.414; 0.6 is a usual choice"
+        )
     return math.sqrt(1 / (1 - epsilon**2 / 2) ** 2 - 1)
 
 

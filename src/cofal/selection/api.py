@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.privacy.perturbation import kept_cosine, perturb
+from cofal.privacy.perturbation import kept_cosine, noise_scale, perturb
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Method
 from cofal.selection.aggregate.exchange import run as converse
@@ -68,6 +68,7 @@ def select(
     """
     if coordination not in COORDINATIONS:
         raise UserError(_unknown("coordination", coordination, COORDINATIONS))
+    noise_scale(epsilon)  # refuses what is no amount of noise
     if epsilon and coordination not in ("central", "auto"):
         raise UserError(
             f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "

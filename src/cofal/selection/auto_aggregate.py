@@ -15,7 +15,7 @@ import numpy as np
 
 from cofal.rng import generator
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question
+from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, told_counts
 from cofal.selection.aggregate.kmeans import answer_kmeans, federated_kmeans
 from cofal.selection.aggregate.select import METHODS, aggregate_method
 from cofal.selection.auto import Decision, settle
@@ -71,11 +71,11 @@ def answer_likeness(
     rows, _, _ = canonical(holder)
     centers = arrays["centers"]
     counts = np.bincount(nearest(rows, centers)[0], minlength=len(centers))
-    counts[counts < numbers["min_region"]] = 0
     own = 0.0
     if len(rows) and numbers["blurred"]:
         own = blur(Pool([rows]), generator(int(numbers["seed"]), "blur"))
-    return {"counts": counts.astype(np.int32), "blur": np.array([round(own / _STEP) * _STEP], np.float32)}
+    told = told_counts(holder, {"counts": counts}, numbers["min_region"])
+    return {**told, "blur": np.array([round(own / _STEP) * _STEP], np.float32)}
 
 
 def alone(

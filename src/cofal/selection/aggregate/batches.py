@@ -14,24 +14,30 @@ import numpy as np
 from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Arrays, Question, total
 from cofal.selection.aggregate.overlaps import batch_ends
+from cofal.selection.aggregate.regions import LEVELS
 
 BATCHES = 20  # at most: every batch sends all centres so far to every client
 BESIDE = 3  # round trips that are no batch: the first proposals, the last refinement, who is nearest to the last
 OFFERS = 4  # proposals that are looked at for each pick of a batch
-FINER = 0.75  # of the radius, once the regions that are left are too small to speak of
+FINER = 0.75  # of the radius, once nearly all samples lie within it of a centre
 WORTH = 0.75  # a ball is expected to gain so many times `min_region` samples a client, or a higher level is looked at
+TOGETHER = 1 / 3  # of the picks are chosen together at whatever level it takes
+LOOKS = 3  # of the others, those at so many levels from the first one
 KEPT = 4  # older proposals that stay in the running, for each pick of the batch: they are not proposed again
-SUMMED = ("gains", "overlaps", "sums")  # the parts of an answer of which only totals are needed
+SUMMED = ("gains", "overlaps", "bare", "sums")  # the parts of an answer of which only totals are needed
 
 
 def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any, None]:
-    """Take `picks` centres and assign them in at most `trips` round trips (more if sums are masked: see `_Trip`).
+    """Take up to `picks` centres, assign them in at most `trips` round trips (more if sums are masked: see `_Trip`).
 
     A level is left when no ball of it is expected to gain `WORTH` times `min_region` samples a client: a client's later
     proposals are of what is left of its own rows alone, and others may have covered it. What a batch lacks is left to
-    the next. Once there is nothing to propose, the radius becomes smaller, so that less is covered.
+    the next. Once there is nothing to propose, what lies farther than the radius from all centres is too sparse to
+    speak of: the labels left are the clients' own to spend there. Where that is less than `min_region` samples for each
+    label, the radius becomes smaller, so that less is covered.
     """
     ends = batch_ends(picks, max(1, min(trips - BESIDE, picks, BATCHES)))
+    alone, first = False, 0
     trip, offers, least = _Trip(state), Offers(state.consortium.dimensions), WORTH * state.min_region * len(state.left)
     for end, following in zip([0, *ends], [*ends, picks]):
         offers.keep(state.room[offers.clients] > 0)
@@ -45,11 +51,19 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
             state.accept(offers, best)
             offers.keep_best(expected, KEPT * max(size, following - end))
         offers.add(answers)
-        if len(best) < size and not len(offers):  # nearly all is covered: what is far from the picks at a closer look?
-            state.delta *= FINER
+        first = first if end else int(offers.levels.min(initial=LEVELS))
+        if state.picks >= TOGETHER * picks:
+            trip.top = first + LOOKS
+        offers.keep(offers.levels < trip.top)
+        if len(best) < size and not len(offers):
+            alone = int(totals["bare"][0]) >= state.min_region * (picks - state.picks)
+            if alone:
+                break
+            state.delta *= FINER  # nearly all is covered: what is far from the picks at a closer look?
     if len(state.refined) < len(state.centers):
         state.refine((yield from trip.sums())["sums"])
-    state.repeat(picks)
+    if not alone:
+        state.repeat(picks)
     if state.pending:
         state.assign((yield state.question("nearest")))
 
@@ -63,7 +77,9 @@ class _Trip:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.top = LEVELS  # proposals are of lower levels
         self._prefix, self._radii = np.empty((0, 2), np.int32), np.empty(0)
+        self._tops = np.empty(0, np.int32)
         self._wanted = np.empty((len(state.left), 0), np.int32)
 
     def ask(self, offers: Offers, size: int) -> Generator[Question, Any, tuple[list[Arrays], Arrays]]:
@@ -78,7 +94,7 @@ class _Trip:
             return answers, total([{name: answer[name] for name in SUMMED} for answer in answers])
         answers = yield self._question("propose", summed=False)
         totals: Arrays = {}
-        if len(offers) or len(self._state.refined) < len(self._state.centers):
+        if len(self._prefix) > 1:  # the first trip has nothing to count
             totals = yield self._question("count", summed=True, **offers.balls)
         return answers, totals
 
@@ -93,8 +109,10 @@ class _Trip:
         state = self._state
         self._prefix = np.append(self._prefix, np.array([[len(state.centers), len(state.refined)]], np.int32), axis=0)
         self._radii = np.append(self._radii, state.delta)
+        self._tops = np.append(self._tops, np.int32(self.top))
         self._wanted = np.concatenate([self._wanted, wanted[:, None].astype(np.int32)], axis=1)
 
     def _question(self, kind: str, *, summed: bool, **arrays: np.ndarray) -> Question:
         own = [{"wanted": row} for row in self._wanted]
-        return self._state.question(kind, own, summed=summed, prefix=self._prefix, radii=self._radii, **arrays)
+        arrays |= {"prefix": self._prefix, "radii": self._radii, "tops": self._tops}
+        return self._state.question(kind, own, summed=summed, **arrays)

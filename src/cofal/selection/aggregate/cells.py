@@ -11,7 +11,7 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.rng import generator
-from cofal.selection.aggregate.exchange import Arrays, Holder
+from cofal.selection.aggregate.exchange import Arrays, Holder, told_counts
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.pool import Pool
 
@@ -107,10 +107,21 @@ def _without_small(rows: np.ndarray, labels: np.ndarray, least: int) -> np.ndarr
 
 
 def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
-    """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each."""
+    """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each.
+
+    Whoever is told sums of other groups of the same rows asks for means in steps of `step`: whole cells taken off such
+    a sum leave a few rows, which the rounding of the cells then hides.
+
+    Where counts get noise, rows are counted by the nearest of the means told: the client's own k-means may place many
+    rows otherwise for one row less, which no noise for one row hides.
+    """
     key = "cells", tuple(sorted(numbers.items()))
     if key not in holder.cache:
         most, min_region, seed = (int(numbers[name]) for name in ("most", "min_region", "seed"))
         holder.cache[key] = cells(holder, most, min_region, seed, fine=bool(numbers.get("fine", 0)))
     means, counts = holder.cache[key]
-    return {"means": means.astype(np.float16), "counts": counts.astype(np.int32)}
+    step = float(numbers.get("step", 0))
+    told = (np.rint(means / step) * step if step else means).astype(np.float16)
+    if holder.noise is not None and len(told):
+        counts = np.bincount(nearest(canonical(holder)[0], told.astype(np.float32))[0], minlength=len(told))
+    return {"means": told, **told_counts(holder, {"counts": counts}, numbers["min_region"])}

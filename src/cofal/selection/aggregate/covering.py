@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed
+from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed, told_counts
 from cofal.selection.aggregate.regions import (
     Region,
     Rows,
@@ -37,7 +37,7 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
             found["centers"], found["levels"] = centroids(rows, proposed, told.least, told.delta)
             found["distances"] = _distances(rows, told)
         if kind != "propose":
-            found |= {**_counts(rows, told), "sums": _sums(rows, covered, int(numbers["bits"]))}
+            found |= {**_counts(holder, rows, told), "sums": _sums(rows, covered, int(numbers["bits"]))}
         return found
     if kind == "nearest":
         return {"distances": _distances(rows, told)}
@@ -61,6 +61,13 @@ class _Told:
         middles = np.concatenate([self.refined[:refined], self.centers[refined:end]])[self.start :]
         return ~rows.covered(middles, self.levels[self.start : end], delta, max(0, refined - self.start))
 
+    def bare(self, rows: Rows) -> np.ndarray:
+        """(n,) bool: rows farther than the radius itself from every centre, whatever the level of its ball."""
+        centers = np.concatenate([self.refined, self.centers[len(self.refined) :]])
+        inside = rows.inside(centers, np.zeros(len(centers), np.uint8), self.delta)
+        bare: np.ndarray = np.logical_not(inside.any(axis=1))
+        return bare
+
 
 def _radius(holder: Holder, seed: int) -> np.ndarray:
     if len(holder.rows) < 2:
@@ -73,7 +80,7 @@ def _last_trip(rows: Rows, told: _Told) -> tuple[list[np.ndarray], list[Region]]
 
     What it told in the trips before is worked out again, or remembered: no two regions may differ by a few rows.
     """
-    prefix, wanted, radii = (told.arrays[name].tolist() for name in ("prefix", "wanted", "radii"))
+    prefix, wanted, radii, tops = (told.arrays[name].tolist() for name in ("prefix", "wanted", "radii", "tops"))
     covered: list[np.ndarray] = []
     proposed: list[Region] = []
     sent = Sent(rows.n)
@@ -81,9 +88,9 @@ def _last_trip(rows: Rows, told: _Told) -> tuple[list[np.ndarray], list[Region]]
         for members, _ in labeled_regions(rows, told.least, radii[0]):
             sent.add(members)
     past = hashlib.sha256(repr((told.least, told.start, told.given)).encode())
-    for (end, refined), count, delta in zip(prefix, wanted, radii):
+    for (end, refined), count, delta, top in zip(prefix, wanted, radii, tops):
         seen = told.centers[:end].tobytes() + told.levels[:end].tobytes() + told.refined[:refined].tobytes()
-        past.update(seen + repr((end, refined, count, delta)).encode())
+        past.update(seen + repr((end, refined, count, delta, top)).encode())
         key = ("trip", past.digest())
         if key in rows.cache:
             covered, proposed, fresh = rows.cache[key]
@@ -91,7 +98,8 @@ def _last_trip(rows: Rows, told: _Told) -> tuple[list[np.ndarray], list[Region]]
         else:
             before = len(sent)
             covered = _covered(rows, told, delta, end, refined, sent)
-            proposed = best_regions(rows, told.uncovered(rows, delta, end, refined), count, told.least, delta, sent)
+            uncovered = told.uncovered(rows, delta, end, refined)
+            proposed = best_regions(rows, uncovered, count, told.least, delta, top, sent)
             rows.cache[key] = covered, proposed, sent.since(before)
     return covered, proposed
 
@@ -122,14 +130,21 @@ def _sums(rows: Rows, regions: list[np.ndarray], bits: int) -> np.ndarray:
     return fixed(sums, bits)
 
 
-def _counts(rows: Rows, told: _Told) -> Arrays:
-    """Uncovered samples in each ball, and in each two (above the diagonal, row by row), none below the least."""
+def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
+    """Uncovered samples in each ball, and in each two (above the diagonal, row by row), none below the least.
+
+    Beside them how many samples are bare.
+    """
     (end, refined), delta = told.arrays["prefix"][-1].tolist(), float(told.arrays["radii"][-1])
     uncovered = np.flatnonzero(told.uncovered(rows, delta, end, refined))
     inside = rows.inside(told.arrays["balls"], told.arrays["sizes"], told.delta, uncovered).astype(np.float32)
     shared = np.rint(inside.T @ inside).astype(np.int32)  # whole numbers below 2**24: exact
-    shared[shared < told.least] = 0
-    return {"gains": np.diagonal(shared).copy(), "overlaps": shared[np.triu_indices(len(shared), 1)]}
+    counts = {
+        "gains": np.diagonal(shared),
+        "overlaps": shared[np.triu_indices(len(shared), 1)],
+        "bare": np.array([told.bare(rows).sum()]),
+    }
+    return told_counts(holder, counts, told.least)
 
 
 def _distances(rows: Rows, told: _Told) -> np.ndarray:
@@ -155,14 +170,18 @@ def _picks(rows: Rows, told: _Told) -> np.ndarray:
 
 
 def _alone(rows: Rows, told: _Told, picked: np.ndarray) -> np.ndarray:
-    """Picks for labels that no region could be found for: ProbCover on the client's own rows, telling nobody."""
+    """Picks for labels that no region could be found for: ProbCover on the client's own rows, telling nobody.
+
+    What lies within the radius of a centre is taken as covered, and of its own picks and labelled samples.
+    """
     wanted = int(told.arrays["alone"])
     if wanted == 0:
         return np.empty(0, np.int64)
     balls, everything = rows.balls(told.delta, 0), np.ones(rows.n, dtype=bool)
-    free = ~rows.taken
+    free, uncovered = ~rows.taken, told.bare(rows)
     free[picked] = False
-    uncovered = told.uncovered(rows, told.delta, len(told.centers), len(told.refined))
+    for members in rows.around(np.flatnonzero(~free), 0, told.delta):
+        uncovered[members] = False
     found: list[int] = []
     while len(found) < wanted:
         sizes = np.where(free[: balls.candidates], balls.sizes(uncovered), 0)

@@ -6,7 +6,7 @@ its own rows. Both halves are pure, so the same code runs inside `cofal.select` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -53,13 +53,15 @@ class Holder:
     """A client's side: its unit rows, which of them are taken, and what was computed from them before.
 
     `cache` only saves time: an answer never depends on it, so that any process of the site can give the next one.
-    `picked` are the positions settled by the coordinator's last question.
+    `picked` are the positions settled by the coordinator's last question. `noise` puts a policy's noise on all counts
+    of an answer, by name, and charges for them; None: counts are told as they are.
     """
 
     rows: np.ndarray  # (n, d) float32, unit length
     taken: np.ndarray  # (n,) bool: labelled or asked for before
     cache: dict[Any, Any] = field(default_factory=dict)
     picked: np.ndarray | None = None
+    noise: Callable[[Mapping[str, np.ndarray]], Arrays] | None = None
 
 
 # Yields questions, is sent a list of answers (one per client) or one answer of totals, returns the client of each pick.
@@ -73,8 +75,10 @@ class Method:
     coordinate: (Consortium, Generator of random numbers, **params) -> Coordinator. Its last question settles the picks:
     every holder sets `picked`, in the order in which the coordinator's list names that client.
     answer: (Holder, kind, arrays, numbers) -> Arrays.
-    counts: which arrays of an answer are counts of samples; True if every sample is in one of the groups counted, False
-    if it may be in several. Noise on counts is charged by it.
+    counts: which arrays of an answer are counts of samples, told by `told_counts`; True if a sample is in one of the
+    groups counted at most, False if it may be in several. Noise on counts is charged by it. Which group a sample is in
+    must follow from the sample and from what is told alone, never from other samples: else one more of them would
+    change many counts.
     """
 
     coordinate: Callable[..., Coordinator]
@@ -98,6 +102,33 @@ def coarse(values: np.ndarray, step: float | np.ndarray = COARSE) -> np.ndarray:
     An exact one tells whoever holds a copy of the sample that it is there: he computes it and finds it in the answer.
     """
     return (np.rint(np.asarray(values, dtype=np.float64) / step) * step).astype(np.float32)
+
+
+def to_depth(told: Sequence[np.ndarray], depth: int, none: float) -> np.ndarray:
+    """(clients, m, depth): what each client tells (m, its own depth), `none` where it tells no more."""
+    return np.stack([np.pad(each, ((0, 0), (0, depth)), constant_values=none)[:, :depth] for each in told])
+
+
+def by_turns(left: np.ndarray) -> list[int]:
+    """The clients of picks that are left to them alone, `left` (clients,) of each: all first ones, all second ones."""
+    return [client for turn in range(int(left.max(initial=0))) for client in np.flatnonzero(left > turn).tolist()]
+
+
+def told_counts(
+    holder: Holder, counts: Mapping[str, np.ndarray], least: float, unsuppressed: Collection[str] = ()
+) -> Arrays:
+    """All counts of an answer, by name, as they leave: with the holder's noise, then 0 in place of any below `least`.
+
+    In this order: from counts set to 0 first, one sample less would take `least` away, and noise made to hide one
+    sample would not hide it. What is done to noised counts tells nothing more.
+    """
+    told = {name: array.astype(np.int32) for name, array in counts.items()}
+    if holder.noise is not None:
+        told = holder.noise(told)
+    return {
+        name: array if name in unsuppressed else np.where(array < least, 0, array).astype(np.int32)
+        for name, array in told.items()
+    }
 
 
 def real(totals: np.ndarray, bits: int) -> np.ndarray:

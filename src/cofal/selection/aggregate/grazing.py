@@ -13,6 +13,7 @@ from cofal.selection.aggregate.herding import NONE
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Pool
 
+_FEW = 3  # cosines that are told for each candidate, at least if asked for
 _TILE = 512  # rows compared with all candidates at once
 
 
@@ -24,7 +25,7 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     if kind == "shift":
         return _answer_shift(holder, candidates, numbers)
     if kind == "offers":
-        return _answer_offers(holder, candidates, int(numbers["depth"]))
+        return _answer_offers(holder, candidates, numbers)
     if kind == "gains":
         return _answer_gains(holder, candidates, arrays, numbers)
     covering = candidates[arrays["centers"]], arrays["cosines"]
@@ -55,14 +56,17 @@ def _answer_shift(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, 
     return {"sums": fixed(sums, int(numbers["bits"]))}
 
 
-def _answer_offers(holder: Holder, candidates: np.ndarray, depth: int) -> Arrays:
+def _answer_offers(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, float]) -> Arrays:
     """free (m, depth): the cosines of the client's free rows nearest to each candidate, falling, NONE where there is no
     further one. taken (m,): the largest cosine of its taken rows that have this candidate as their nearest.
+
+    However many are asked for, they are of no more than one in `min_region` samples in all, or a few a candidate.
     """
     rows, taken, _ = canonical(holder)
-    free = np.full((len(candidates), depth), NONE, np.float32)
+    most = max(_FEW, len(rows) // (int(numbers["min_region"]) * max(1, len(candidates))))
+    free = np.full((len(candidates), min(int(numbers["depth"]), most)), NONE, np.float32)
     cosines = candidates @ rows[~taken].T
-    told = min(depth, cosines.shape[1])
+    told = min(free.shape[1], cosines.shape[1])
     if told:
         free[:, :told] = -np.sort(np.partition(-cosines, told - 1, axis=1)[:, :told], axis=1)
     covered = np.full(len(candidates), NONE, np.float32)

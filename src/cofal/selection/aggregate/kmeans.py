@@ -5,6 +5,7 @@ What is done with the clusters lives with whoever asks for them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,16 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Holder, Question, fixed, fraction_bits, real
+from cofal.selection.aggregate.exchange import (
+    Arrays,
+    Consortium,
+    Holder,
+    Question,
+    fixed,
+    fraction_bits,
+    real,
+    told_counts,
+)
 
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
@@ -21,6 +31,7 @@ _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but n
 # for finer cells where all clients together would have fewer
 _STARTS, _COMPARED = 32, 4_000_000  # weighted k-means of which the best is kept, at most; fewer where one compares many
 # cells with many centres
+_STEP = 0.3  # of the means of cells, over sqrt(d): a mean is told 0.09 beside itself, the sum of ten rows 0.9
 _ROOM = 2  # cells a centre; with fewer, the best start would be the one with the most centres on cells that lie apart
 
 
@@ -30,7 +41,7 @@ class Clusters:
 
     centers: np.ndarray  # (k, d) float32
     sizes: np.ndarray  # (k,) int64 rows that were spoken of; 0 where all clients kept silent
-    labeled: np.ndarray  # (k,) int64
+    labeled: np.ndarray  # (k,) int64 labelled rows, of each client in steps of `min_region`: 1 stands for 1 to 5
     cells: np.ndarray  # (k,) int64 rows of the clients' cells that are nearest to each centre
     told: Sequence[Arrays] = ()  # each client's cells: "means" (c, d) float16 and "counts" (c,) int32
 
@@ -52,17 +63,20 @@ def federated_kmeans(
     seed = int(rng.integers(2**31))
     most = max(k, min(_CHOICE * k, _CELLS))
     fine = sum(size // (PLANNED * min_region) for size in consortium.sizes) < _CHOICE * k
-    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed, "fine": int(fine)})
+    step = _STEP / consortium.dimensions**0.5 if min_region > 1 else 0.0
+    numbers = {"most": most, "min_region": min_region, "seed": seed, "fine": int(fine), "step": step}
+    answers = yield Question("cells", numbers=numbers)
     cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
     weights = np.maximum(1.0, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     if len(cells) == 0:
         cells, weights = np.zeros((1, consortium.dimensions)), np.ones(1)
     centers = seeds(cells, weights, min(k, len(cells)), rng).astype(np.float32)
     bits = fraction_bits(sum(consortium.sizes))
-    before = np.inf
+    before, told = np.inf, []
     for iteration in range(2, iterations + 1):
+        told.append(centers)
         numbers = {"bits": bits, "min_region": min_region}
-        totals = yield Question("sums", {"centers": centers}, numbers, summed=True)
+        totals = yield Question("sums", {"centers": np.stack(told)}, numbers, summed=True)
         sums, counts = real(totals["sums"], bits), totals["counts"]
         held = counts > 0
         means = centers.astype(np.float64)
@@ -70,7 +84,8 @@ def federated_kmeans(
         means[held] = sums[held] / counts[held, None]
         means /= np.maximum(1, np.linalg.norm(means, axis=1, keepdims=True))  # rows are unit: only noise goes beyond
         near = np.bincount(_distances(cells, means).argmin(1), weights, minlength=len(means)).astype(np.int64)
-        clusters = Clusters(means.astype(np.float32), counts, totals["labeled"], near, answers)
+        labeled = -(-totals["labeled"] // min_region)  # told in steps of it; noise may leave it between two
+        clusters = Clusters(means.astype(np.float32), counts, labeled, near, answers)
         if spread >= (1 - SETTLED) * before:
             break
         before = spread
@@ -83,21 +98,66 @@ def federated_kmeans(
 def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
     """A client's part in `federated_kmeans`; clusters of fewer than `min_region` of its rows are kept silent about.
 
-    The labelled rows of a cluster are counted as they are: they travel in a total over all clients alone.
+    Labelled rows are counted in steps of `min_region`, upwards: whether a cluster has any decides whose turn it is.
+    Where counts get noise, it is made for one row in one cluster: rows are counted by the nearest centre.
     """
     if kind == "cells":
         return answer_cells(holder, numbers)
     rows, taken, _ = canonical(holder)
-    k = len(arrays["centers"])
-    labels, _ = nearest(rows, arrays["centers"])
-    sums, counts = sums_by_label(rows, labels, k)
-    few = counts < numbers["min_region"]
-    sums[few], counts[few] = 0, 0
-    return {
-        "sums": fixed(sums, int(numbers["bits"])),
-        "counts": counts.astype(np.int32),
-        "labeled": np.bincount(labels[taken], minlength=k).astype(np.int32),
-    }
+    centers, least = arrays["centers"], int(numbers["min_region"])
+    k = centers.shape[1]
+    clusters = _told_clusters(holder, centers, least)
+    spoken = clusters >= 0
+    sums, counts = sums_by_label(rows[spoken], clusters[spoken], k)
+    labels, _ = nearest(rows, centers[-1])
+    if holder.noise is not None:
+        counts = np.bincount(labels, minlength=k)
+    labeled = np.bincount(labels[taken], minlength=k)
+    told = told_counts(holder, {"counts": counts, "labeled": labeled}, least, unsuppressed=("labeled",))
+    told["labeled"] = -(-np.maximum(told["labeled"], 0) // least) * least
+    return {"sums": fixed(sums, int(numbers["bits"])), **told}
+
+
+def _told_clusters(holder: Holder, centers: np.ndarray, least: int) -> np.ndarray:
+    """(n,) the cluster as whose member each row is told of, -1 for none, after the centres (t, k, d) of t iterations.
+
+    What was told in earlier iterations is worked out again, or remembered.
+    """
+    rows, _, _ = canonical(holder)
+    groups, homes = np.full(len(rows), -1), np.empty(0, np.int64)
+    past = hashlib.sha256(repr(least).encode())
+    for each in centers:
+        past.update(np.ascontiguousarray(each).tobytes())
+        key = ("told clusters", past.digest())
+        if key not in holder.cache:
+            holder.cache[key] = regroup(groups, homes, nearest(rows, each)[0], least)
+        groups, homes = holder.cache[key]
+    clusters: np.ndarray = np.append(homes, -1)[groups]
+    return clusters
+
+
+def regroup(groups: np.ndarray, homes: np.ndarray, labels: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Groups (n,) of rows that are told of together, and the cluster (g,) of each, after rows moved to `labels` (n,).
+
+    A row that moved alone would be the difference of two sums. So rows move `least` or more at a time, from one group
+    (-1: not told of yet) to one cluster, and leave none or as many behind; the others are told of where they were. Then
+    all sums ever told are sums of whole groups of one partition, each of at least `least` rows.
+    """
+    groups, moved = groups.copy(), list(homes)
+    sizes = np.bincount(groups + 1, minlength=len(homes) + 1)[1:].tolist()
+    pairs, which, counts = np.unique(np.stack([groups, labels]), axis=1, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(which.ravel(), kind="stable"), counts.cumsum()[:-1])
+    for group, label, count, rows in zip(*pairs.tolist(), counts.tolist(), members):
+        if count < least or (group >= 0 and moved[group] == label):
+            continue
+        if group >= 0 and count == sizes[group]:
+            moved[group] = label
+        elif group < 0 or sizes[group] - count >= least:
+            if group >= 0:
+                sizes[group] -= count
+            groups[rows] = len(moved)
+            moved.append(label)
+    return groups, np.array(moved, np.int64)
 
 
 def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,17 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.selection.aggregate.cells import check_min_region
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Method, Question, fraction_bits, real
+from cofal.selection.aggregate.exchange import (
+    Arrays,
+    Consortium,
+    Coordinator,
+    Method,
+    Question,
+    by_turns,
+    fraction_bits,
+    real,
+    to_depth,
+)
 from cofal.selection.aggregate.grazing import answer
 from cofal.selection.aggregate.herding import NONE, Herd
 from cofal.selection.aggregate.overlaps import batch_ends
@@ -22,6 +32,7 @@ ALL_CELLS = 1200  # of all clients together; bounds messages and time however ma
 SHARPER = 2.0  # candidates climb to modes of the density seen through a kernel this many times narrower
 TOGETHER = 2  # cells for each pick that is chosen together; beyond that cells are too coarse and clients go on alone
 TRIPS, PICKS_A_TRIP = 10, 20  # a selection takes at most TRIPS + budget / PICKS_A_TRIP round trips
+BESIDE = 3  # round trips that are neither shifts nor gains: cells, offers and the last question
 BATCHES = 20  # at most: gains are asked for before each
 ALIKE = 0.999  # candidates of a higher cosine are one
 
@@ -34,7 +45,7 @@ def coordinate(
     lengthscale: float = 1.0,
     shifts: int = 3,
 ) -> Coordinator:
-    """10 + budget / 20 round trips at most, if `shifts` is 6 or less.
+    """10 + budget / 20 round trips at most; more `shifts` than fit in are refused.
 
     Candidates are the directions of the clients' cells, and where those come after `shifts` steps of mean shift over
     all clients. Each client tells how near its nearest free samples are to them. The coordinator picks greedily by
@@ -49,6 +60,12 @@ def coordinate(
     total = sum(consortium.budgets)
     if total == 0:
         return []
+    trips = TRIPS + total // PICKS_A_TRIP - shifts - BESIDE
+    if trips < 1:
+        raise UserError(
+            f"shifts = {shifts} leaves no round trip for gains: a selection of {total} takes {TRIPS} + budget / "
+            f"{PICKS_A_TRIP} at most; use {shifts + trips - 1} or fewer"
+        )
     most, seed = max(1, ALL_CELLS // consortium.clients), int(rng.integers(2**31))
     answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed})
     landmarks = np.concatenate([answer["means"] for answer in answers]).astype(np.float32)
@@ -65,8 +82,8 @@ def coordinate(
         shifted = yield from _shifted(_unit(landmarks), shifts, numbers)
         candidates = _distinct(np.concatenate([shifted, _unit(landmarks)]))
         depth = 2 + -(-total // len(candidates))
-        answers = yield Question("offers", {"candidates": candidates}, {"depth": depth})
-        offers = np.stack([answer["free"] for answer in answers])
+        answers = yield Question("offers", {"candidates": candidates}, {"depth": depth, "min_region": min_region})
+        offers = to_depth([answer["free"] for answer in answers], depth, NONE)
         herd = Herd(candidates.astype(np.float32), landmarks, weights, offers, consortium.budgets, lengthscale)
         covering = [
             (int(candidate), float(answer["taken"][candidate]))
@@ -76,7 +93,6 @@ def coordinate(
         for candidate, cosine in covering:
             herd.cover(candidate, cosine)
         together = min(total, len(landmarks) // TOGETHER - sum(consortium.labeled))
-        trips = TRIPS + total // PICKS_A_TRIP - shifts - 3  # cells, offers and the last question
         picks = yield from _picks(herd, candidates, covering, together, trips, numbers)
     picks += _alone(picks, consortium.budgets)
     own = [
@@ -111,7 +127,7 @@ def _picks(
 ) -> Generator[Question, Any, list[tuple[int, int]]]:
     """(client, candidate) of up to `together` picks; before each of up to `trips` batches true gains are asked for."""
     picks: list[tuple[int, int]] = []
-    for end in batch_ends(together, max(1, min(trips, together, BATCHES))) if together > 0 else []:
+    for end in batch_ends(together, min(trips, together, BATCHES)) if together > 0 else []:
         arrays = {"candidates": candidates, "offered": herd.offered, **_told(covering)}
         totals = yield Question("gains", arrays, numbers, summed=True)
         herd.correct(real(totals["gains"], int(numbers["bits"])))
@@ -136,7 +152,7 @@ def _told(covering: list[tuple[int, float]]) -> Arrays:
 def _alone(picks: list[tuple[int, int]], budgets: Sequence[int]) -> list[tuple[int, int]]:
     """The picks that are left to the clients, by turns."""
     left = np.array(budgets) - np.bincount([client for client, _ in picks], minlength=len(budgets))
-    return [(client, -1) for turn in range(int(left.max())) for client in np.flatnonzero(left > turn).tolist()]
+    return [(client, -1) for client in by_turns(left)]
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

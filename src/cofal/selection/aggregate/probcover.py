@@ -18,7 +18,8 @@ from cofal.selection.aggregate.batches import in_batches
 from cofal.selection.aggregate.cells import check_min_region
 from cofal.selection.aggregate.covering import answer
 from cofal.selection.aggregate.coverstate import Offers, State
-from cofal.selection.aggregate.exchange import Consortium, Coordinator, Method, Question
+from cofal.selection.aggregate.exchange import Consortium, Coordinator, Method, Question, by_turns
+from cofal.selection.aggregate.regions import LEVELS
 
 SCHEDULES = ("batched", "paper")
 TRIPS, PICKS_A_TRIP = 10, 20  # a batched selection takes at most TRIPS + budget / PICKS_A_TRIP round trips
@@ -62,20 +63,21 @@ def coordinate(
     else:
         yield from in_batches(state, trips, total)
     yield state.question("settle", [{"alone": np.array(left, np.int32)} for left in state.left])
-    return state.owners + [client for client, left in enumerate(state.left) for _ in range(left)]
+    return state.owners + by_turns(state.left)
 
 
 def _one_by_one(state: State, total: int) -> Generator[Question, Any, None]:
     """Algorithm 1: every client proposes its best region, all count, the best is taken by whoever is nearest."""
     while len(state.owners) < total:
         prefix = np.array([[len(state.centers)] * 2], np.int32)
-        one, radii = [{"wanted": np.ones(1, np.int32)} for _ in state.left], np.array([state.delta])
-        answers = yield state.question("propose", one, prefix=prefix, radii=radii)
+        one = [{"wanted": np.ones(1, np.int32)} for _ in state.left]
+        trip = {"prefix": prefix, "radii": np.array([state.delta]), "tops": np.array([LEVELS], np.int32)}
+        answers = yield state.question("propose", one, summed=False, **trip)
         offers = Offers(state.consortium.dimensions)
         offers.add(answers)
         best: list[int] = []
         if len(offers):
-            counts = yield state.question("count", one, summed=True, prefix=prefix, radii=radii, **offers.balls)
+            counts = yield state.question("count", one, summed=True, **trip, **offers.balls)
             everyone = np.ones_like(state.left)  # a client without labels left proposes too
             best, _ = offers.choose(counts, everyone, 1)
         if not best:
@@ -88,4 +90,4 @@ def _one_by_one(state: State, total: int) -> Generator[Question, Any, None]:
         state.assign((yield state.question("nearest")))
 
 
-PROBCOVER = Method(coordinate, answer, {"gains": False, "overlaps": False})
+PROBCOVER = Method(coordinate, answer, {"gains": False, "overlaps": False, "bare": True})

@@ -187,16 +187,19 @@ Region = tuple[np.ndarray, int]  # rows, level
 
 
 def best_regions(
-    rows: Rows, uncovered: np.ndarray, wanted: int, least: int, delta: float, sent: Sent | None
+    rows: Rows, uncovered: np.ndarray, wanted: int, least: int, delta: float, top: int, sent: Sent | None
 ) -> list[Region]:
     """The `wanted` best regions of uncovered samples, greedily: the largest, the largest of what then remains, ...
 
-    None has fewer than `least` samples; where none so large is left at one level's radius, the next level's is tried.
-    With `sent`, regions that would disclose single samples are passed over, and the new ones are added to it.
+    None has fewer than `least` samples; where none so large is left at one level's radius, the next level's is tried,
+    as long as it is below `top`. With `sent`, regions that would disclose single samples are passed over, and the new
+    ones are added to it.
     """
     found: list[Region] = []
-    remain, level = uncovered.copy(), 0
-    while len(found) < wanted and level < LEVELS and int(remain.sum()) >= least:
+    remain = uncovered.copy()
+    for level in range(min(top, LEVELS)):
+        if len(found) >= wanted or int(remain.sum()) < least:
+            break
         balls = rows.balls(delta, level)
         sizes = balls.sizes(remain)
         while len(found) < wanted and sizes[best := int(np.argmax(sizes))] >= least:
@@ -209,7 +212,6 @@ def best_regions(
             gone[members] = True
             sizes -= balls.sizes(gone)
             remain[members] = False
-        level += 1
     return found
 
 

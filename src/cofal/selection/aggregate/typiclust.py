@@ -16,6 +16,7 @@ from cofal.selection.aggregate.exchange import (
     Method,
     Question,
     coarse,
+    to_depth,
 )
 from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
 from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
@@ -23,6 +24,7 @@ from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
 _ANYWHERE = -1  # in place of a cluster: the client's most typical free sample of any
 _FINE = 0.02  # step of the distances told where they depend on neighbours, whom only the client knows
+_FARTHER = 0.1  # from one distance to the next that no sample is behind
 _ROWS = 512  # rows whose neighbours are looked for at once
 
 
@@ -44,11 +46,12 @@ def coordinate(
     clusters = yield from federated_kmeans(consortium, k, rng, min_region=min_region, iterations=iterations)
     cells, owners = _cells(clusters.told)
     told = {"centers": clusters.centers, "sizes": clusters.sizes.astype(np.int32), **cells}
-    numbers = {"clients": consortium.clients}
+    numbers = {"clients": consortium.clients, "min_region": min_region}
     mine = [{"mine": owners == me} for me in range(consortium.clients)]
     depth = _DEPTH * -(-total // len(clusters.centers))
     answers = yield Question("nearest", told, {**numbers, "depth": depth}, own=mine)
-    turns = assign(clusters, np.stack([answer["distances"] for answer in answers]), consortium.budgets)
+    distances = to_depth([each["distances"] for each in answers], depth, np.inf)
+    turns = assign(clusters, distances, consortium.budgets)
     own = [
         {**whose, "clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
         for me, whose in enumerate(mine)
@@ -96,14 +99,30 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
         return answer_kmeans(holder, kind, arrays, numbers)
     ranked, squares, fine = _ranked(holder, arrays, int(numbers["clients"]))
     if kind == "nearest":
-        depth = int(numbers["depth"])
-        distances = np.full((len(ranked), depth), np.inf, np.float32)
-        for cluster, rows in enumerate(ranked):
-            distances[cluster, : len(rows)] = squares[rows[:depth]]
-        return {"distances": coarse(np.sqrt(distances), np.where(fine, _FINE, COARSE)[:, None])}
+        distances = _nearest(ranked, squares, _depth(len(holder.rows), len(ranked), numbers))
+        return {"distances": coarse(distances, np.where(fine, _FINE, COARSE)[:, None])}
     holder.picked = _replay(ranked, squares, arrays["clusters"])
     holder.picked = canonical(holder)[2][holder.picked]
     return {}
+
+
+def _depth(samples: int, clusters: int, numbers: Mapping[str, float]) -> int:
+    """Distances told of a cluster: one at least, else at most as asked for, and one in `min_region` samples in all."""
+    return max(1, min(int(numbers["depth"]), samples // (int(numbers["min_region"]) * clusters)))
+
+
+def _nearest(ranked: list[np.ndarray], squares: np.ndarray, depth: int) -> np.ndarray:
+    """(k, depth) distances of the most typical free rows of each cluster.
+
+    Where there are fewer, the last one goes on, farther and farther: how few there are is not told.
+    """
+    distances = np.full((len(ranked), depth), np.inf, np.float32)
+    for cluster, rows in enumerate(ranked):
+        if len(rows):
+            known = np.sqrt(squares[rows[:depth]])
+            distances[cluster, : len(known)] = known
+            distances[cluster, len(known) :] = known[-1] + _FARTHER * np.arange(1, depth - len(known) + 1)
+    return distances
 
 
 def _ranked(
@@ -169,16 +188,17 @@ def _to_neighbors(rows: np.ndarray, neighbors: int) -> np.ndarray:
 
 
 def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """The row behind each of the client's picks: the next one of the cluster named, or the most typical of all."""
-    picked: list[int] = []
+    """The row behind each of the client's picks: the next one of the cluster named; without one, the most typical."""
+    picked = np.full(len(clusters), -1, np.int64)
     heads = [0] * len(ranked)
-    for cluster in clusters.tolist():
-        if cluster != _ANYWHERE:
-            picked.append(int(ranked[cluster][heads[cluster]]))
+    for place, cluster in enumerate(clusters.tolist()):
+        if cluster != _ANYWHERE and heads[cluster] < len(ranked[cluster]):
+            picked[place] = ranked[cluster][heads[cluster]]
             heads[cluster] += 1
     rest = np.concatenate([rows[head:] for rows, head in zip(ranked, heads)])
-    wanted = int((clusters == _ANYWHERE).sum())
-    return np.array(picked + rest[np.lexsort((rest, squares[rest]))][:wanted].tolist(), np.int64)
+    lacking = np.flatnonzero(picked < 0)
+    picked[lacking] = rest[np.lexsort((rest, squares[rest]))][: len(lacking)]
+    return picked
 
 
 TYPICLUST = Method(coordinate, answer, {"counts": True, "labeled": True})
