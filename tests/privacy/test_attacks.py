@@ -80,7 +80,7 @@ def test_whoever_knows_the_seed_takes_the_noise_off(epsilon):
 def test_a_mean_of_few_gives_its_members_away_and_a_mean_of_many_does_not():
     found = {}
     for least, most in ((2, 75), (30, 4)):
-        told = own_regions([MEMBERS[:150], MEMBERS[150:]], most, least, 0)
+        told = own_regions([MEMBERS[:150], MEMBERS[150:]], most, least)
         assert all(each.counts.min() >= least for each in told)
         found[least] = separation(likelihood_score(told, CANDIDATES, OWN))
     assert found[2] > 0.75
@@ -88,12 +88,12 @@ def test_a_mean_of_few_gives_its_members_away_and_a_mean_of_many_does_not():
 
 
 def test_the_likelihood_sees_more_than_the_distance():
-    told = own_regions([MEMBERS], 20, 5, 0)
+    told = own_regions([MEMBERS], 10, 5)
     assert separation(likelihood_score(told, CANDIDATES, OWN)) > separation(nearest_score(told, CANDIDATES)) + 0.05
 
 
 def test_outsiders_means_say_nothing_of_others():
-    told = own_regions([clustered(300, 8)], 30, 5, 0)
+    told = own_regions([clustered(300, 8)], 30, 5)
     assert abs(separation(likelihood_score(told, CANDIDATES, OWN)) - 0.5) < 0.08
 
 

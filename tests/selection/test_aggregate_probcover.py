@@ -196,9 +196,9 @@ def test_what_was_sent_is_never_sent_again_less_a_few():
         proposed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members, _ in regions)
         return centroids(rows, regions, *arguments)
 
-    def summing(rows, regions, bits):
+    def summing(holder, rows, regions, *arguments):
         summed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members in regions if len(members))
-        return sums(rows, regions, bits)
+        return sums(holder, rows, regions, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(covering, "centroids", proposing)

@@ -165,9 +165,8 @@ def nearest_of(rows, others, counts, size):
     told = {"centers": rows.mean(0, keepdims=True), "sizes": np.array([size], np.int32)}
     told |= {"means": np.concatenate([rows[:1], others]).astype(np.float16), "counts": np.array([9, *counts], np.int32)}
     told |= {"mine": np.array([True] + [False] * len(counts))}
-    distances = METHODS["typiclust"].answer(holder, "nearest", told, {"depth": 4, "clients": 2, "min_region": 5})[
-        "distances"
-    ]
+    numbers = {"depth": 4, "clients": 2, "min_region": min(5, len(rows))}
+    distances = METHODS["typiclust"].answer(holder, "nearest", told, numbers)["distances"]
     METHODS["typiclust"].answer(holder, "settle", told | {"clusters": np.zeros(1, np.int16)}, {"clients": 2})
     return distances, int(holder.picked[0])
 

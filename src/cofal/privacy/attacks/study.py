@@ -251,7 +251,7 @@ def _region_sweep(scene: Scene, seed: int) -> list[dict[str, float]]:
     for count in COUNTS:
         for least in REGIONS:
             most = max(1, count // len(scene.private))
-            told = aggregates.own_regions([party.rows for party in scene.private], most, least, seed)
+            told = aggregates.own_regions([party.rows for party in scene.private], most, least)
             counts = np.concatenate([each.counts for each in told if each.counts is not None])
             near = aggregates.nearest_score(told, candidates)
             ratio = aggregates.likelihood_score(told, candidates, scene.own.rows)

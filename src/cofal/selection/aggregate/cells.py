@@ -17,6 +17,7 @@ from cofal.selection.pool import Pool
 
 TILE = 2048  # rows compared with centres at once
 PLANNED = 2  # a cell is planned to hold this many times the fewest rows that may be spoken of
+BLUR = 3.0  # standard deviations of the client's rows: the step in which sums are told
 FINE = 0.6  # the same where cells are scarce: most come out too small and are dissolved, which leaves a third more
 
 
@@ -68,22 +69,42 @@ def sums_by_label(rows: np.ndarray, labels: np.ndarray, k: int) -> tuple[np.ndar
     return sums, counts
 
 
-def cells(holder: Holder, most: int, min_region: int, seed: int, fine: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def told_sums(holder: Holder, sums: np.ndarray, least: int) -> np.ndarray:
+    """Sums (m, d) of groups of the client's rows as they leave, in steps; as they are if single rows may be told of.
+
+    Two groups that differ by a row are never told of in one selection, but several selections group the same rows anew.
+    A sum told is off by 0.87 times the distance at which rows typically lie from their mean, so the difference of two
+    is hardly more like the row in which they differ than the mean of their neighbours is. In every direction the step
+    goes by how far the rows spread in it, or the few directions that hold most of the variance would show through. It
+    is a power of two: how far they spread is no exact number that one row more would change.
+    """
+    if least <= 1 or len(sums) == 0:
+        return sums
+    if "steps" not in holder.cache:
+        rows, _, _ = canonical(holder)
+        spread = rows.std(0, dtype=np.float64) if len(rows) else np.zeros(sums.shape[1])
+        holder.cache["steps"] = BLUR * 2.0 ** np.rint(np.log2(np.maximum(spread, 2.0**-30)))
+    steps = holder.cache["steps"]
+    told: np.ndarray = np.rint(sums / steps) * steps
+    return told
+
+
+def cells(holder: Holder, most: int, min_region: int, fine: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The client's rows in at most `most` cells of at least `min_region` rows: means (c, d) float64 and counts (c,).
 
-    K-means of its own; cells that come out too small are dissolved. `fine` asks for as many as can be. A client with
-    fewer rows than `min_region` has no cell to speak of.
+    K-means of its own, the same in every selection; cells that come out too small are dissolved. `fine` asks for as
+    many as can be. A client with fewer rows than `min_region` has no cell to speak of. The means are of `told_sums`.
     """
     rows, _, _ = canonical(holder)
     if len(rows) < min_region or most < 1:
         return np.empty((0, holder.rows.shape[1])), np.empty(0, np.int64)
     planned = max(1, int((FINE if fine else PLANNED) * min_region))
     k = min(most, max(1, len(rows) // planned))
-    found = kmeans(Pool([rows]).in_memory(), k, generator(seed, "cells"))
+    found = kmeans(Pool([rows]).in_memory(), k, generator(0, "cells"))
     labels = _without_small(rows, found.labels.astype(np.int64), min_region)
     sums, counts = sums_by_label(rows, labels, k)
     held = counts > 0
-    return sums[held] / counts[held, None], counts[held]
+    return told_sums(holder, sums[held], min_region) / counts[held, None], counts[held]
 
 
 def _without_small(rows: np.ndarray, labels: np.ndarray, least: int) -> np.ndarray:
@@ -109,19 +130,15 @@ def _without_small(rows: np.ndarray, labels: np.ndarray, least: int) -> np.ndarr
 def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
     """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each.
 
-    Whoever is told sums of other groups of the same rows asks for means in steps of `step`: whole cells taken off such
-    a sum leave a few rows, which the rounding of the cells then hides.
-
     Where counts get noise, rows are counted by the nearest of the means told: the client's own k-means may place many
     rows otherwise for one row less, which no noise for one row hides.
     """
     key = "cells", tuple(sorted(numbers.items()))
     if key not in holder.cache:
-        most, min_region, seed = (int(numbers[name]) for name in ("most", "min_region", "seed"))
-        holder.cache[key] = cells(holder, most, min_region, seed, fine=bool(numbers.get("fine", 0)))
+        most, min_region = int(numbers["most"]), int(numbers["min_region"])
+        holder.cache[key] = cells(holder, most, min_region, fine=bool(numbers.get("fine", 0)))
     means, counts = holder.cache[key]
-    step = float(numbers.get("step", 0))
-    told = (np.rint(means / step) * step if step else means).astype(np.float16)
+    told = means.astype(np.float16)
     if holder.noise is not None and len(told):
         counts = np.bincount(nearest(canonical(holder)[0], told.astype(np.float32))[0], minlength=len(told))
     return {"means": told, **told_counts(holder, {"counts": counts}, numbers["min_region"])}

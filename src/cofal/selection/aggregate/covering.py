@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed, told_counts
+from cofal.selection.aggregate.cells import told_sums
+from cofal.selection.aggregate.exchange import OFTEN, Arrays, Holder, coarse, fixed, told_counts
 from cofal.selection.aggregate.regions import (
     Region,
     Rows,
@@ -37,7 +38,8 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
             found["centers"], found["levels"] = centroids(rows, proposed, told.least, told.delta)
             found["distances"] = _distances(rows, told)
         if kind != "propose":
-            found |= {**_counts(holder, rows, told), "sums": _sums(rows, covered, int(numbers["bits"]))}
+            sums = _sums(holder, rows, covered, told.least, int(numbers["bits"]))
+            found |= {**_counts(holder, rows, told), "sums": sums}
         return found
     if kind == "nearest":
         return {"distances": _distances(rows, told)}
@@ -122,12 +124,12 @@ def _covered(rows: Rows, told: _Told, delta: float, end: int, refined: int, sent
     return regions
 
 
-def _sums(rows: Rows, regions: list[np.ndarray], bits: int) -> np.ndarray:
+def _sums(holder: Holder, rows: Rows, regions: list[np.ndarray], least: int, bits: int) -> np.ndarray:
     """(m, d) int32 fixed-point sums of the rows of each region."""
     sums = np.zeros((len(regions), rows.d))
     for place, members in enumerate(regions):
         sums[place] = rows.x[members].sum(axis=0, dtype=np.float64)
-    return fixed(sums, bits)
+    return fixed(told_sums(holder, sums, least), bits)
 
 
 def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
@@ -148,10 +150,18 @@ def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
 
 
 def _distances(rows: Rows, told: _Told) -> np.ndarray:
-    """From each centre that is not assigned to the client's nearest free sample."""
+    """From each centre that is not assigned to the client's nearest free sample.
+
+    Of fewer than `min_region` free samples nothing is told, and no more in a selection than a few of each of them.
+    """
     free = ~rows.taken
+    most = OFTEN * int(free.sum())
     free[_picks(rows, told)] = False
     found = rows.nearest(told.refined[told.given + told.assigned :], free, again=True)[1]
+    if told.least > 1:
+        found[max(0, most - told.assigned) :] = np.inf
+        if free.sum() < told.least:
+            found[:] = np.inf
     return found if told.exact else coarse(found)
 
 

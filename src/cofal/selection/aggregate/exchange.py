@@ -15,6 +15,7 @@ import numpy as np
 Arrays = dict[str, np.ndarray]
 Result = TypeVar("Result")  # what a coordinator returns at its end
 COARSE = 0.05  # step of the distances and cosines that clients tell of single samples
+OFTEN = 5  # distances or cosines at most that are told of a single sample: with more, even coarse ones add up to it
 LIMIT = 2**31  # totals of summed answers stay below this in absolute value, so that four bytes carry a number
 
 

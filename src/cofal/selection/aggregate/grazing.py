@@ -8,12 +8,13 @@ import numpy as np
 
 from cofal.rng import generator
 from cofal.selection.aggregate.cells import answer_cells, canonical
-from cofal.selection.aggregate.exchange import Arrays, Holder, coarse, fixed
+from cofal.selection.aggregate.exchange import OFTEN, Arrays, Holder, coarse, fixed
 from cofal.selection.aggregate.herding import NONE
 from cofal.selection.maxherding import maxherding
 from cofal.selection.pool import Budgets, Pool
 
 _FEW = 3  # cosines that are told for each candidate, at least if asked for
+_SPARE = 3  # further ones that are looked at, for those that may not be told
 _TILE = 512  # rows compared with all candidates at once
 
 
@@ -60,19 +61,36 @@ def _answer_offers(holder: Holder, candidates: np.ndarray, numbers: Mapping[str,
     """free (m, depth): the cosines of the client's free rows nearest to each candidate, falling, NONE where there is no
     further one. taken (m,): the largest cosine of its taken rows that have this candidate as their nearest.
 
-    However many are asked for, they are of no more than one in `min_region` samples in all, or a few a candidate.
+    However many are asked for, they are of no more than one in `min_region` samples in all, or a few a candidate. Of
+    fewer than `min_region` free rows nothing is told, and of each only its cosines to the nearest candidates.
     """
     rows, taken, _ = canonical(holder)
-    most = max(_FEW, len(rows) // (int(numbers["min_region"]) * max(1, len(candidates))))
+    least = int(numbers["min_region"])
+    most = max(_FEW, len(rows) // (least * max(1, len(candidates))))
     free = np.full((len(candidates), min(int(numbers["depth"]), most)), NONE, np.float32)
-    cosines = candidates @ rows[~taken].T
-    told = min(free.shape[1], cosines.shape[1])
-    if told:
-        free[:, :told] = -np.sort(np.partition(-cosines, told - 1, axis=1)[:, :told], axis=1)
+    if len(candidates) and np.count_nonzero(~taken) >= least:
+        told = _nearest(candidates @ rows[~taken].T, free.shape[1], OFTEN if least > 1 else len(candidates))
+        free[:, : told.shape[1]] = told
     covered = np.full(len(candidates), NONE, np.float32)
     cosines = candidates @ rows[taken].T
     np.maximum.at(covered, cosines.argmax(0), cosines.max(0, initial=NONE))
     return {"free": coarse(np.maximum(free, NONE)), "taken": coarse(covered)}
+
+
+def _nearest(cosines: np.ndarray, depth: int, often: int) -> np.ndarray:
+    """(m, at most depth) the largest of each row of `cosines` (m, n), falling, but none of a column more than `often`.
+
+    A column's are told where they are largest; NONE where too few are left.
+    """
+    looked = min(cosines.shape[1], depth + _SPARE)
+    columns = np.argpartition(-cosines, looked - 1, axis=1)[:, :looked]
+    near = np.take_along_axis(cosines, columns, axis=1)
+    order = np.lexsort((-near.ravel(), columns.ravel()))  # column by column, falling
+    sorted_columns = columns.ravel()[order]
+    turn = np.arange(len(order)) - np.searchsorted(sorted_columns, sorted_columns)
+    near.ravel()[order[turn >= often]] = NONE
+    told: np.ndarray = -np.sort(-near, axis=1)[:, :depth]
+    return told
 
 
 def _answer_gains(

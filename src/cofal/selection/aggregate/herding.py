@@ -91,5 +91,7 @@ class Herd:
         return np.where(self.left[:, None] > 0, heads, np.float32(NONE))
 
     def _kernel(self, cosines: np.ndarray, offered: np.ndarray | np.float32) -> np.ndarray:
-        values: np.ndarray = np.exp(self._sharpness * (offered * cosines - 1))
+        values: np.ndarray = np.exp(
+            self._sharpness * np.minimum(offered * cosines - 1, 0)
+        )  # above 0 only where NONE is
         return values.astype(np.float32)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label
+from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label, told_sums
 from cofal.selection.aggregate.exchange import (
     Arrays,
     Consortium,
@@ -31,7 +31,6 @@ _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but n
 # for finer cells where all clients together would have fewer
 _STARTS, _COMPARED = 32, 4_000_000  # weighted k-means of which the best is kept, at most; fewer where one compares many
 # cells with many centres
-_STEP = 0.3  # of the means of cells, over sqrt(d): a mean is told 0.09 beside itself, the sum of ten rows 0.9
 _ROOM = 2  # cells a centre; with fewer, the best start would be the one with the most centres on cells that lie apart
 
 
@@ -60,12 +59,9 @@ def federated_kmeans(
     for the sums and counts of the clusters. A cluster about which all clients keep silent is put on the cell that the
     centres serve worst. There are fewer clusters than `k` when the clients have fewer cells to speak of.
     """
-    seed = int(rng.integers(2**31))
     most = max(k, min(_CHOICE * k, _CELLS))
     fine = sum(size // (PLANNED * min_region) for size in consortium.sizes) < _CHOICE * k
-    step = _STEP / consortium.dimensions**0.5 if min_region > 1 else 0.0
-    numbers = {"most": most, "min_region": min_region, "seed": seed, "fine": int(fine), "step": step}
-    answers = yield Question("cells", numbers=numbers)
+    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "fine": int(fine)})
     cells = np.concatenate([answer["means"] for answer in answers]).astype(np.float64)
     weights = np.maximum(1.0, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     if len(cells) == 0:
@@ -78,7 +74,7 @@ def federated_kmeans(
         numbers = {"bits": bits, "min_region": min_region}
         totals = yield Question("sums", {"centers": np.stack(told)}, numbers, summed=True)
         sums, counts = real(totals["sums"], bits), totals["counts"]
-        held = counts > 0
+        held = (counts > 0) & sums.any(axis=1)  # counts with noise may be of a cluster without rows
         means = centers.astype(np.float64)
         spread = (counts * (1 + (means**2).sum(1)) - 2 * (means * sums).sum(1)).sum() / max(1, counts.sum())
         means[held] = sums[held] / counts[held, None]
@@ -115,7 +111,7 @@ def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], n
     labeled = np.bincount(labels[taken], minlength=k)
     told = told_counts(holder, {"counts": counts, "labeled": labeled}, least, unsuppressed=("labeled",))
     told["labeled"] = -(-np.maximum(told["labeled"], 0) // least) * least
-    return {"sums": fixed(sums, int(numbers["bits"])), **told}
+    return {"sums": fixed(told_sums(holder, sums, least), int(numbers["bits"])), **told}
 
 
 def _told_clusters(holder: Holder, centers: np.ndarray, least: int) -> np.ndarray:

@@ -67,7 +67,7 @@ def coordinate(
             f"{PICKS_A_TRIP} at most; use {shifts + trips - 1} or fewer"
         )
     most, seed = max(1, ALL_CELLS // consortium.clients), int(rng.integers(2**31))
-    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "seed": seed})
+    answers = yield Question("cells", numbers={"most": most, "min_region": min_region})
     landmarks = np.concatenate([answer["means"] for answer in answers]).astype(np.float32)
     weights = np.maximum(1, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     numbers = {

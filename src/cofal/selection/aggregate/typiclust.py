@@ -100,6 +100,8 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     ranked, squares, fine = _ranked(holder, arrays, int(numbers["clients"]))
     if kind == "nearest":
         distances = _nearest(ranked, squares, _depth(len(holder.rows), len(ranked), numbers))
+        if np.count_nonzero(~holder.taken) < numbers["min_region"]:
+            distances[:] = np.inf  # too few free samples to speak of
         return {"distances": coarse(distances, np.where(fine, _FINE, COARSE)[:, None])}
     holder.picked = _replay(ranked, squares, arrays["clusters"])
     holder.picked = canonical(holder)[2][holder.picked]
