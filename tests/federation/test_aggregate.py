@@ -114,6 +114,26 @@ def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
         assert [order.count(site.name) for site in sites] == [4, 4, 4]
 
 
+def test_a_site_of_one_sample_chooses_with_the_others(tmp_path, cache, monkeypatch):
+    """It cannot estimate a radius; its answer must be numbers all the same."""
+    divide = embedded.partition
+
+    def unevenly(*arguments, **settings):
+        first, second, third = divide(*arguments, **settings)
+        return [first, second, third[:1]]
+
+    monkeypatch.setattr(embedded, "partition", unevenly)
+    only = ["selection.methods=['probcover']", "selection.budgets=[3]"]
+    run, _ = run_recorded(tmp_path / "run", cache, *only)
+    sites = [open_site(run.sites / f"site-{k}") for k in range(3)]
+    assert [len(site.train.ids) for site in sites] == [SAMPLES, SAMPLES, 1]
+    embeddings = [np.array(site.embeddings(read_json(run.info)["encoder"])) for site in sites]
+    seed = int(generator(0, "select", 3).integers(2**31))
+    chosen = cofal.select(embeddings, [1, 1, 1], "probcover", "aggregate", seed=seed, delta="auto")
+    for site, rows in zip(sites, chosen.indices):
+        assert asked_at(run)[site.name, "probcover-aggregate"] == [site.train.ids[row] for row in rows]
+
+
 def test_the_report_of_a_simulated_run_shows_the_picks_that_the_server_does_not_know(finished):
     run, _ = finished
     facts = Facts(run)

@@ -19,6 +19,8 @@ from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Consortium, Holder, by_turns, total
 from cofal.selection.aggregate.probcover import PROBCOVER
 from cofal.selection.aggregate.regions import LEVELS, Sent, centers_of, radius_of, received
+from cofal.selection.pool import Pool
+from cofal.selection.radius import estimate_radius
 
 
 def unit(x):
@@ -138,6 +140,24 @@ def test_round_trips_of_the_batched_schedule(total, labels, delta):
     budgets = [total // 4 + (k < total % 4) for k in range(4)]
     _, cost = choose(parts, budgets, labeled, delta=delta)
     assert cost.rounds <= 10 + total / 20
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 0)])
+def test_without_any_estimate_the_radius_is_that_of_a_pool_without_structure(sizes):
+    budgets, answers = [min(1, n) for n in sizes], []
+    choose(clustered(0, sizes), budgets, delta="auto", answer=recording(answers))
+    assert all(found["radius"] == [0] for _, kind, _, found in answers if kind == "radius")
+    centrally = estimate_radius(Pool(clustered(0, (1,))), np.random.default_rng(0))
+    assert {arrays["radii"][0] for _, _, arrays, _ in answers if "radii" in arrays} == {centrally}
+
+
+def test_a_client_without_an_estimate_leaves_the_radius_to_the_others():
+    parts, answers = clustered(0, (1, 60)), []
+    choose(parts, (1, 8), delta="auto", answer=recording(answers))
+    radius = float(answers[1][3]["radius"][0])
+    assert 0 < radius < 2
+    assert {arrays["radii"][0] for _, _, arrays, _ in answers if "radii" in arrays} == {radius}
 
 
 @pytest.mark.parametrize(

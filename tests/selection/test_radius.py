@@ -31,7 +31,7 @@ def test_the_radius_is_the_largest_of_its_purity(seed, n, d):
     for estimate, share in ((estimate_radius, module.PURITY), (purity_radius, module.PAPER_PURITY)):
         radius = estimate(pool, generator(seed), 5)
         labels = kmeans(pool, 5, generator(seed)).labels
-        if radius == module._WITHOUT_STRUCTURE:
+        if radius == module.WITHOUT_STRUCTURE:
             continue
         assert purity(pool, labels, radius) >= share - 1e-9
         assert purity(pool, labels, radius + 2e-4) < share

@@ -19,7 +19,7 @@ CLUSTERS = 25  # more than most tasks have classes: a cluster then lies within a
 PURITY = 0.22  # share of balls still pure at the estimated radius
 PAPER_PURITY = 0.95
 SAMPLE = 2000  # rows looked at; distances to a nearest row depend on how many there are, so larger pools are thinned
-_WITHOUT_STRUCTURE = 0.5  # for a pool of one row, or of equal rows: any radius serves
+WITHOUT_STRUCTURE = 0.5  # for a pool of one row, or of equal rows: any radius serves
 
 
 def estimate_radius(pool: Pool, rng: np.random.Generator, clusters: int | None = None) -> float:
@@ -44,7 +44,7 @@ def _radius_of_purity(pool: Pool, rng: np.random.Generator, clusters: int | None
     k = min(clusters or min(CLUSTERS, max(2, pool.n // 10)), sample.n)
     other = np.sort(_distance_to_other_clusters(sample, kmeans(sample, k, rng).labels))
     limit = other[int((1 - purity) * len(other))]  # at this radius one ball too many is impure
-    return math.ceil(limit * 1e4 - 1) / 1e4 if limit > 1e-4 and math.isfinite(limit) else _WITHOUT_STRUCTURE
+    return math.ceil(limit * 1e4 - 1) / 1e4 if limit > 1e-4 and math.isfinite(limit) else WITHOUT_STRUCTURE
 
 
 def _distance_to_other_clusters(unit: Pool, labels: np.ndarray) -> np.ndarray:

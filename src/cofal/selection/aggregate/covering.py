@@ -72,8 +72,9 @@ class _Told:
 
 
 def _radius(holder: Holder, seed: int) -> np.ndarray:
+    """(1,) the client's estimate; 0, which no estimate is, where it has too few rows for one."""
     if len(holder.rows) < 2:
-        return np.array([np.nan])
+        return np.zeros(1)
     return np.array([estimate_radius(Pool([Rows(holder).x]), generator(seed, "radius"))])
 
 

@@ -20,6 +20,7 @@ from cofal.selection.aggregate.covering import answer
 from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Consortium, Coordinator, Method, Question, by_turns
 from cofal.selection.aggregate.regions import LEVELS
+from cofal.selection.radius import WITHOUT_STRUCTURE
 
 SCHEDULES = ("batched", "paper")
 TRIPS, PICKS_A_TRIP = 10, 20  # a batched selection takes at most TRIPS + budget / PICKS_A_TRIP round trips
@@ -51,7 +52,8 @@ def coordinate(
         answers = yield Question("radius", numbers={"seed": int(rng.integers(2**31))})
         trips -= 1
         radii = np.concatenate([answer["radius"] for answer in answers])
-        delta = float(np.median(radii[np.isfinite(radii)]))
+        estimated = radii[(radii > 0) & (radii < math.inf)]
+        delta = float(np.median(estimated)) if len(estimated) else WITHOUT_STRUCTURE
     state = State(consortium, float(delta), min_region, exact=schedule == "paper")
     if any(consortium.labeled):
         answers = yield state.question("labeled")
