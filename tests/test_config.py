@@ -36,6 +36,8 @@ def test_the_paper_presets_hold_the_paper_s_numbers():
         ({"selection": {"budgets": [20, 10]}}, ["budgets = [20, 10]", "rising"]),
         ({"selection": {"budgets": []}}, ["selection.budgets"]),
         ({"selection": {"epsilon": 1.5}}, ["selection.epsilon", "1.5"]),
+        ({"selection": {"lengthscale": 1e200}}, ["selection.lengthscale", "1e+200"]),
+        ({"selection": {"min_region": 10**12}}, ["selection.min_region", "1000000000000"]),
         ({"selection": {"delta": 3.0}}, ["delta = 3.0"]),
         ({"data": {"source": "parket"}}, ["data.source", "'parket'", "'parquet'"]),
         ({"encoder": {"path": "a", "frozen": "b"}}, ["path and frozen"]),

@@ -114,7 +114,7 @@ class SelectionSettings(Section):
         default="equal", description="each client's part of a budget; auto: by what its samples can add"
     )
     delta: float | Literal["auto"] = Field(default="auto", description="ProbCover's radius")
-    lengthscale: float = Field(default=1.0, gt=0, description="MaxHerding's kernel width")
+    lengthscale: float = Field(default=1.0, ge=1e-4, le=1e6, description="MaxHerding's kernel width")
     epsilon: float = Field(
         default=0.0, ge=0, lt=2**0.5, description="expected displacement of the noise on shared embeddings"
     )
@@ -125,7 +125,10 @@ class SelectionSettings(Section):
         default=True, description="fit ProbCover's radius and MaxHerding's lengthscale to the noise on embeddings"
     )
     min_region: int = Field(
-        default=5, ge=1, description="aggregate coordination: the fewest samples whose centroid or count leaves a site"
+        default=5,
+        ge=1,
+        le=10**6,
+        description="aggregate coordination: the fewest samples whose centroid or count leaves a site",
     )
     secure_sums: bool = Field(
         default=False, description="aggregate coordination: sums under masks, so that the server learns only totals"

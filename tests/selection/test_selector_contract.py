@@ -6,7 +6,9 @@ from sklearn.datasets import load_digits
 
 import cofal
 from cofal.errors import UserError
+from cofal.selection.aggregate.select import METHODS as AGGREGATES
 from cofal.selection.api import SELECTORS
+from cofal.selection.numbers import SHARPEST, WIDEST
 
 METHODS = sorted(SELECTORS)
 
@@ -202,3 +204,73 @@ def test_a_users_mistake_is_told_in_one_line(changes, message):
         cofal.select(**call)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+RADIUS, WIDTH = ("probcover", "delta"), ("maxherding", "lengthscale")
+WRONG = [  # method, parameter, value, and whether only the aggregate form has it
+    *[
+        (*RADIUS, wrong, False)
+        for wrong in (None, [1], True, np.True_, float("nan"), np.float32(-1), "wide", np.eye(20))
+    ],
+    *[(*WIDTH, wrong, False) for wrong in (None, [1], True, np.True_, float("nan"), np.inf, 1e200, 1e-200, 0, "wide")],
+    ("maxherding", "approx", -1, False),
+    ("typiclust", "approx", 2.5, False),
+    ("probcover", "schedule", "x", True),
+    ("maxherding", "shifts", -1, True),
+    *[("typiclust", "iterations", wrong, True) for wrong in (-1, True, 2.0, None)],
+    *[(method, "min_region", wrong, True) for method in AGGREGATES for wrong in (0, 10**12, True, 5.0, np.float64(5))],
+]
+
+
+@pytest.mark.parametrize("budgets", [[3, 2, 0], [0, 0, 0]])
+@pytest.mark.parametrize(("method", "name", "wrong", "told_by_aggregates"), WRONG)
+def test_a_wrong_parameter_is_told_in_one_line_even_if_there_is_nothing_to_pick(
+    method, name, wrong, told_by_aggregates, budgets
+):
+    parts = [np.random.default_rng(k).normal(size=(n, 4)) for k, n in enumerate((12, 9, 0))]
+    veiled = {"coordination": "auto", "sharing": "aggregates"}
+    ways = [{"coordination": "aggregate"}, veiled] if name != "approx" else []
+    if not told_by_aggregates:
+        ways += [{"coordination": "central"}, {"coordination": "per-client"}, {"coordination": "auto"}]
+    for way in ways:
+        with pytest.raises(UserError, match=f"{name} = ") as raised:
+            cofal.select(parts, budgets, method, **{name: wrong}, **way)
+        assert "\n" not in str(raised.value)
+        assert len(str(raised.value)) < 250
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("coordination", ["central", "per-client", "aggregate", "auto"])
+def test_numbers_of_numpy_are_numbers(coordination):
+    parts = [np.random.default_rng(k).normal(size=(n, 4)) for k, n in enumerate((30, 22))]
+    same = [("probcover", "delta", np.float64(0.5)), ("probcover", "delta", np.int64(1)),
+            ("maxherding", "lengthscale", np.float32(0.5)), ("maxherding", "lengthscale", np.int8(1))]  # fmt: skip
+    if coordination == "aggregate":
+        same += [(method, "min_region", np.int64(2)) for method in AGGREGATES]
+        same += [("typiclust", "iterations", np.uint8(3)), ("maxherding", "shifts", np.int16(2))]
+    for method, name, value in same:
+        picks = cofal.select(parts, [4, 3], method, coordination, **{name: value})
+        assert picks.order == cofal.select(parts, [4, 3], method, coordination, **{name: value.item()}).order
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("coordination", ["central", "per-client", "aggregate"])
+def test_a_radius_beyond_the_sphere_covers_all_however_large(coordination):
+    parts = [np.random.default_rng(k).normal(size=(n, 4)) for k, n in enumerate((30, 22))]
+    wide, huge = (cofal.select(parts, [4, 3], "probcover", coordination, delta=delta) for delta in (5, 1e300))
+    assert wide.order == huge.order
+    if coordination == "central":
+        cofal.select(parts, [4, 3], "probcover", delta=1e300, epsilon=0.5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("lengthscale", [SHARPEST, WIDEST])
+@pytest.mark.parametrize("coordination", ["central", "aggregate"])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace", "cauchy", "tophat"])
+def test_the_narrowest_and_the_widest_kernel_work(lengthscale, coordination, kernel):
+    if coordination == "aggregate" and kernel != "gaussian":
+        pytest.skip("it has one kernel")
+    parts = [np.random.default_rng(k).normal(size=(15, 8)).repeat(2, axis=0) for k in range(3)]  # copies too
+    chosen = {"kernel": kernel} if coordination == "central" else {}
+    picks = cofal.select(parts, [8, 8, 8], "maxherding", coordination, lengthscale=lengthscale, **chosen)
+    assert [len(set(rows.tolist())) for rows in picks.indices] == [8, 8, 8]

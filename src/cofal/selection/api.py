@@ -20,6 +20,7 @@ from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.evenness import evened
 from cofal.selection.maxherding import maxherding
+from cofal.selection.numbers import plain
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
 from cofal.selection.random import random
@@ -34,6 +35,7 @@ SELECTORS: dict[str, Selector] = {
     "maxherding": maxherding,
     "random": random,
 }
+CHECKING = (probcover, typiclust, maxherding)  # these check their parameters, and return at once if there is no budget
 BY_CLUSTERS = (typiclust,)  # under auto these see rows evened out, and go by kinds only in doubt which end is better
 COORDINATIONS = ("central", "per-client", "aggregate", "auto")
 SHARINGS = ("embeddings", "aggregates")
@@ -85,6 +87,7 @@ def select(
         raise UserError(f"one budget ({budgets}) for all needs sharing = 'embeddings'; give one budget per client")
     selector = _selector(method)
     halves = aggregate_method(method) if coordination == "aggregate" or veiled else None
+    params = plain(params)
     _check_params(method, halves.coordinate if halves else selector, params)
     pool = Pool(embeddings, labeled, device=device)
     checked = Budgets(_per_client(budgets, pool, seed), pool)
@@ -122,7 +125,7 @@ def _per_client(budgets: Sequence[int] | int, pool: Pool, seed: int) -> Sequence
 
 
 def _run(selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]) -> Picked:
-    if budgets.total == 0:
+    if budgets.total == 0 and selector not in CHECKING:
         return Picked(np.empty(0, dtype=np.int64), np.empty(0))
     found = selector(pool, budgets, generator(seed, "select"), **params)
     return found if isinstance(found, Picked) else Picked(np.asarray(found, dtype=np.int64))
@@ -139,6 +142,8 @@ def _auto_from_aggregates(
     """Groups that choose together do so by the aggregate selector; whoever is alone runs the selector on its rows."""
     silence = {"min_region": params["min_region"]} if "min_region" in params else {}
     members, holders = consortium_of(pool, budgets)
+    nothing = replace(members, budgets=[0] * members.clients)  # to pick: the parameters are only checked
+    converse(method.coordinate(nothing, decision_stream(), **params), holders, method.answer)
     decision, cost = converse(likeness(members, decision_stream(), **silence), holders, answer_likeness)
     rounds, sent = cost.rounds, sum(cost.up)
     known = inspect.signature(selector).parameters

@@ -40,6 +40,8 @@ def cover(
     if isinstance(memory_limit, bool) or not isinstance(memory_limit, int | np.integer) or memory_limit <= 0:
         raise UserError(f"memory_limit = {memory_limit!r} is not a number of bytes above 0")
     size = sample_size(approx)
+    if budgets.total == 0:
+        return Picked(np.empty(0, np.int64), np.empty(0), coverage_loss=0.0 if size else None)
     if not size or size >= pool.n:
         exact = _exactly(pool, budgets, kernel, memory_limit, kinds)
         return Picked(exact.rows, exact.gains, coverage_loss=0.0 if size else None)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from cofal.errors import UserError
 from cofal.selection.approx import cover
 from cofal.selection.coverage import MEMORY_LIMIT
 from cofal.selection.kernels import make_kernel
+from cofal.selection.numbers import checked_lengthscale
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.probcover import noised_radius
 
@@ -39,8 +38,7 @@ def maxherding(
     picks; `approx` picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
     With `kinds` a row is worth what it covers of rows that are likely of its kind (`kind_coverage.py`).
     """
-    if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
-        raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
+    lengthscale = checked_lengthscale(lengthscale)
     if correct_lengthscale and kept_cosine != 1:
         if kernel == "gaussian":
             lengthscale = noised_lengthscale(lengthscale, kept_cosine)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from cofal.errors import UserError
 from cofal.selection.approx import cover
 from cofal.selection.coverage import MEMORY_LIMIT
 from cofal.selection.kernels import TopHat
+from cofal.selection.numbers import checked_radius
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.radius import estimate_radius
 
@@ -34,10 +34,9 @@ def probcover(
     picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).
     With `kinds` a row is worth what it covers of rows that are likely of its kind (`kind_coverage.py`).
     """
-    if delta == "auto":
-        delta = estimate_radius(pool, rng)  # between the rows as they are, noise included
-    elif isinstance(delta, bool | str) or not 0 <= delta < math.inf:
-        raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
+    delta = checked_radius(delta)
+    if isinstance(delta, str):  # between the rows as they are, noise included
+        delta = estimate_radius(pool, rng) if budgets.total else 0.0
     elif correct_radius and kept_cosine != 1:
         delta = noised_radius(delta, kept_cosine)
     return cover(pool, budgets, TopHat(delta, pool.d), rng, memory_limit, approx, kinds)

@@ -38,6 +38,8 @@ def typiclust(
     evened out (`evenness.py`), and clusters are of rows likely of one kind that lie together (`kinds.py`).
     """
     size = sample_size(approx)
+    if budgets.total == 0:
+        return Picked(np.empty(0, np.int64), coverage_loss=0.0 if size else None)
     if size and size < pool.n:
         rows = sampled(pool, budgets, size, rng)
         exact = functools.partial(typiclust, rng=rng, kinds=kinds)
@@ -46,8 +48,6 @@ def typiclust(
         loss = coverage_loss(pool, budgets, picks, kernel, rng, exact)
         return Picked(picks, coverage_loss=loss)
     picks = np.empty(budgets.total, np.int64)
-    if budgets.total == 0:
-        return Picked(picks, coverage_loss=0.0 if size else None)
     k = min(int(pool.labeled.sum()) + budgets.total, MAX_CLUSTERS)
     unit = pool.in_memory()
     labels = kmeans(beside_kinds(unit) if kinds else unit, k, rng, by=unit).labels

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cofal.errors import UserError
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Holder, told_counts
 from cofal.selection.kmeans import content_hash, kmeans
+from cofal.selection.numbers import MOST, check_whole
 from cofal.selection.pool import Pool
 
 TILE = 2048  # rows compared with centres at once
@@ -22,8 +22,7 @@ FINE = 0.6  # the same where cells are scarce: most come out too small and are d
 
 
 def check_min_region(min_region: Any) -> None:
-    if isinstance(min_region, bool) or not isinstance(min_region, int) or min_region < 1:
-        raise UserError(f"min_region = {min_region!r} is not a whole number of samples; use 1 or more (5 if unsure)")
+    check_whole("min_region", min_region, "samples", 1, MOST, " (5 if unsure)")
 
 
 def canonical(holder: Holder) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from cofal.errors import UserError
 from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label, told_sums
 from cofal.selection.aggregate.exchange import (
     Arrays,
@@ -24,6 +23,7 @@ from cofal.selection.aggregate.exchange import (
     real,
     told_counts,
 )
+from cofal.selection.numbers import check_whole
 
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
@@ -46,8 +46,7 @@ class Clusters:
 
 
 def check_iterations(iterations: Any) -> None:
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 2:
-        raise UserError(f"iterations = {iterations!r} is not a whole number of k-means round trips; use 2 or more")
+    check_whole("iterations", iterations, "k-means round trips", 2)
 
 
 def federated_kmeans(

@@ -5,7 +5,6 @@ This is the coordinator's half. The clients' half is in grazing.py, the coordina
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from cofal.selection.aggregate.exchange import (
 from cofal.selection.aggregate.grazing import answer
 from cofal.selection.aggregate.herding import NONE, Herd
 from cofal.selection.aggregate.overlaps import batch_ends
+from cofal.selection.numbers import check_whole, checked_lengthscale
 
 ALL_CELLS = 1200  # of all clients together; bounds messages and time however many rows there are
 SHARPER = 2.0  # candidates climb to modes of the density seen through a kernel this many times narrower
@@ -53,10 +53,8 @@ def coordinate(
     labelled as there are cells, clients choose the rest alone, knowing what covers already.
     """
     check_min_region(min_region)
-    if isinstance(shifts, bool) or not isinstance(shifts, int) or shifts < 0:
-        raise UserError(f"shifts = {shifts!r} is not a whole number of mean-shift steps; use 0 or more")
-    if not (isinstance(lengthscale, int | float) and 0 < lengthscale < math.inf):
-        raise UserError(f"lengthscale = {lengthscale!r} is not a number above 0")
+    check_whole("shifts", shifts, "mean-shift steps", 0)
+    lengthscale = checked_lengthscale(lengthscale)
     total = sum(consortium.budgets)
     if total == 0:
         return []

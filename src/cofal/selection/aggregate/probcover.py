@@ -20,6 +20,7 @@ from cofal.selection.aggregate.covering import answer
 from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Consortium, Coordinator, Method, Question, by_turns
 from cofal.selection.aggregate.regions import LEVELS
+from cofal.selection.numbers import checked_radius
 from cofal.selection.radius import WITHOUT_STRUCTURE
 
 SCHEDULES = ("batched", "paper")
@@ -42,8 +43,7 @@ def coordinate(
     check_min_region(min_region)
     if schedule not in SCHEDULES:
         raise UserError(f"schedule = {schedule!r} is unknown; use one of {', '.join(SCHEDULES)}")
-    if delta != "auto" and (isinstance(delta, bool | str) or not 0 <= delta < math.inf):
-        raise UserError(f"delta = {delta!r} is neither a distance between unit rows (0 to 2) nor 'auto'")
+    delta = checked_radius(delta)
     total = sum(consortium.budgets)
     if total == 0:
         return []
@@ -54,7 +54,7 @@ def coordinate(
         radii = np.concatenate([answer["radius"] for answer in answers])
         estimated = radii[(radii > 0) & (radii < math.inf)]
         delta = float(np.median(estimated)) if len(estimated) else WITHOUT_STRUCTURE
-    state = State(consortium, float(delta), min_region, exact=schedule == "paper")
+    state = State(consortium, delta, min_region, exact=schedule == "paper")
     if any(consortium.labeled):
         answers = yield state.question("labeled")
         trips -= 1

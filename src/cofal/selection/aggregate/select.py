@@ -43,8 +43,6 @@ def aggregate(
 ) -> tuple[list[np.ndarray], list[tuple[int, int]], Exchanged]:
     """Each client's positions in the order picked, the order over all clients, and what was exchanged for it."""
     members, holders = consortium_of(pool, budgets)
-    if budgets.total == 0:
-        return [np.empty(0, dtype=np.int64) for _ in holders], [], Exchanged()
     clients, cost = run(method.coordinate(members, generator(seed, "select"), **params), holders, method.answer)
     picked = [np.empty(0, dtype=np.int64) if holder.picked is None else holder.picked for holder in holders]
     turn = [iter(positions.tolist()) for positions in picked]

@@ -1,0 +1,57 @@
+"""Numbers that a caller gives a selector: what is taken as one, and what is said of anything else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cofal.errors import UserError
+
+WIDEST = 1e6  # no row is farther than 2 from another: a larger radius changes nothing, and its square would overflow
+SHARPEST = 1e-4  # a narrower kernel sees nothing but the rounding of float32 rows, and its values overflow
+MOST = 10**6  # samples of a group; sums over many clients of counts in steps of it stay below 2**31
+
+
+def plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with numpy's scalars as the Python numbers they stand for."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+
+
+def checked_radius(delta: Any) -> float | str:
+    """The radius between unit rows, `WIDEST` at most, or "auto"."""
+    if isinstance(delta, str) and delta == "auto":
+        return delta
+    if not (_is_number(delta) and 0 <= delta < math.inf):
+        raise UserError(f"delta = {_told(delta)} is neither a distance between unit rows (0 to 2) nor 'auto'")
+    return float(min(delta, WIDEST))
+
+
+def checked_lengthscale(lengthscale: Any) -> float:
+    if not (_is_number(lengthscale) and lengthscale > 0):
+        raise UserError(f"lengthscale = {_told(lengthscale)} is not a number above 0; use 1.0 if unsure")
+    if not SHARPEST <= lengthscale <= WIDEST:
+        raise UserError(
+            f"lengthscale = {_told(lengthscale)} is out of proportion: rows lie 0 to 2 apart; "
+            f"use {SHARPEST:g} to {WIDEST:,.0f} (1.0 if unsure)"
+        )
+    return float(lengthscale)
+
+
+def check_whole(name: str, value: Any, what: str, least: int, most: float = math.inf, usual: str = "") -> None:
+    """Raise if `value` is no whole number from `least` to `most`; `what` it counts, and a `usual` one, are told."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (whole and least <= value <= most):
+        remedy = f"a whole number from {least}" + ("" if most == math.inf else f" to {most:,.0f}")
+        raise UserError(f"{name} = {_told(value)} is no number of {what} that will do; use {remedy}{usual}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _told(value: Any) -> str:
+    """The value on one line, however long it is."""
+    return " ".join(repr(value)[:100].split())
