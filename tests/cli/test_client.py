@@ -111,6 +111,19 @@ def test_a_noted_head_finds_lines_taken_from_the_end_of_both_files(cofal, site):
     assert "line 16: missing" in err
 
 
+def test_a_ledger_without_its_second_file_is_doubted_in_one_line(cofal, site):
+    (site / HEAD).unlink()
+    for line, words in ((16, "ledger.head is absent or damaged"), (18, "line 17 notes that ledger.head was absent")):
+        status, out, err = cofal("client", "ledger", site, "--verify")
+        assert (status, err.count("\n")) == (0, 1)
+        assert words in err
+        assert "missing after line 16; a head noted elsewhere would (--head HASH)" in err
+        assert f"Chain verified: {line} lines" in out
+        status, out, err = cofal("client", "ledger", site, "--json")
+        assert words in json.loads(out)["doubt"]
+        Ledger(site / FILE).append(phase="query.describe", kind="description")
+
+
 def test_mistakes_name_the_remedy(cofal, site, tmp_path):
     for folder, words in ((tmp_path / "nowhere", "nowhere"), (tmp_path / "empty", "empty")):
         (tmp_path / "empty").mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cofal.errors import EnvironmentFault, UserError
 from cofal.privacy import ledger as ledger_module
-from cofal.privacy.ledger import HEAD, START, Ledger, read_ledger
+from cofal.privacy.ledger import HEAD, START, Ledger, Reading, read_ledger
 
 FIELD = {"name": "weight", "dtype": "float32", "shape": [2, 3], "bytes": 24}
 
@@ -161,6 +161,33 @@ def test_a_line_that_was_sent_and_then_cut_is_not_taken_for_a_crash(tmp_path):
     assert "line 3 had been written" in read_ledger(path).broken
 
 
+@pytest.mark.parametrize("kept", [0, 2, 4])
+@pytest.mark.parametrize("forged", [1, 2, 3, 9])
+def test_lines_replaced_at_the_end_stay_on_record(tmp_path, kept, forged):
+    """By fewer lines than there were, as many, or more: the site's next message does not make them good."""
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 5)
+    written = path.read_bytes().splitlines(keepends=True)
+    second = path.with_name(HEAD).read_bytes()
+    path.write_bytes(b"".join(written[:kept]))
+    path.with_name(HEAD).unlink()
+    forger = Ledger(path, sync=False)
+    forger._number, forger._seen = kept, path.stat().st_size
+    forger._head = json.loads(written[kept - 1])["hash"] if kept else START
+    for _ in range(forged):
+        forger.append(phase="forged", kind="nothing")
+    path.with_name(HEAD).write_bytes(second)
+    assert read_ledger(path).broken
+    for _ in range(3):
+        fill(path, 2)
+        broken = read_ledger(path).broken
+        assert broken.startswith(
+            f"line {kept + forged + 1}: it notes that lines before it are missing: line 5 had been"
+        )
+        assert broken.endswith("another stands in its place" if kept + forged >= 5 else f"end with {kept + forged}")
+    assert sum("refused" in entry for entry in read_ledger(path).entries) == 1
+
+
 def test_a_chain_made_anew_does_not_fit_the_second_file(tmp_path):
     path, other = tmp_path / "ledger.jsonl", tmp_path / "other" / "ledger.jsonl"
     other.parent.mkdir()
@@ -169,18 +196,25 @@ def test_a_chain_made_anew_does_not_fit_the_second_file(tmp_path):
     fill(other, 6)
     shutil.copy(other, path)
     assert read_ledger(path).broken.startswith("line 4: not the one that ledger.head names")
+    fill(path, 1)
+    assert "line 4 had been written, and another stands in its place" in read_ledger(path).broken
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0" * 40, b"rubbish\n" * 40])
-def test_a_ledger_without_a_second_file_is_read_by_its_lines(tmp_path, content):
-    """Written by an earlier version, or after a power cut; the next line makes the file good."""
+def test_a_ledger_without_a_second_file_is_whole_but_in_doubt(tmp_path, content):
+    """Written by an earlier version, after a power cut, or lines were taken; the next line makes the file good."""
     path = tmp_path / "ledger.jsonl"
     fill(path, 3)
     path.with_name(HEAD).unlink()
     if content is not None:
         path.with_name(HEAD).write_bytes(content)
-    assert read_ledger(path).broken == ""
-    fill(path, 1)
+    why = "absent or damaged, so that nothing tells whether lines are missing after line 3"
+    assert read_ledger(path) == Reading(read_ledger(path).entries, "", f"ledger.head is {why}")
+    for count in (1, 2):  # on record from now on, and only once
+        fill(path, 1)
+        reading = read_ledger(path)
+        assert (reading.broken, reading.doubt) == ("", f"line 4 notes that ledger.head was {why}")
+        assert len(reading.entries) == 4 + count
     path.write_bytes(b"")
     assert "missing at the end" in read_ledger(path).broken
 
@@ -191,7 +225,14 @@ def test_the_second_file_is_its_owner_s_alone(tmp_path):
 
 
 def _die_between(path: str) -> None:
-    ledger_module.overwrite = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    real = ledger_module.overwrite
+
+    def dying(target, record):
+        if int(record[:20]):  # else nothing is written yet
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(target, record)
+
+    ledger_module.overwrite = dying
     fill(Path(path), 1)
 
 
@@ -205,10 +246,10 @@ def test_a_kill_between_the_two_writes_does_not_look_like_tampering(tmp_path, be
         child.join(60)
         assert child.exitcode == -signal.SIGKILL
         reading = read_ledger(path)
-        assert (reading.broken, len(reading.entries)) == ("", before + lag)
+        assert (reading.broken, reading.doubt, len(reading.entries)) == ("", "", before + lag)
     fill(path, 1)
     reading = read_ledger(path)
-    assert (reading.broken, len(reading.entries)) == ("", before + 3)
+    assert (reading.broken, reading.doubt, len(reading.entries)) == ("", "", before + 3)
     assert not any("refused" in entry for entry in reading.entries)
 
 
@@ -217,14 +258,15 @@ def test_the_second_file_is_written_last_and_once_a_line(tmp_path, monkeypatch):
     real = ledger_module.overwrite
 
     def watched(target, record):
-        last = json.loads(path.read_bytes().splitlines()[-1])  # in the ledger already
+        lines = path.read_bytes().splitlines()
+        last = json.loads(lines[-1]) if lines else {"number": 0, "hash": START}  # in the ledger already
         assert record == b"%020d %s\n" % (last["number"], last["hash"].encode())
         seen.append(last["number"])
         real(target, record)
 
     monkeypatch.setattr(ledger_module, "overwrite", watched)
     fill(path, 4)
-    assert seen == [1, 2, 3, 4]
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_what_the_second_file_cannot_hold_is_not_in_the_ledger_either(tmp_path):
@@ -289,7 +331,9 @@ def test_a_reader_is_not_misled_by_lines_that_are_written_meanwhile(tmp_path):
     child = multiprocessing.get_context("fork").Process(target=_fill_in_child, args=(str(path),))
     child.start()
     while child.is_alive():
-        assert "missing" not in read_ledger(path).broken
+        reading = read_ledger(path)
+        assert "missing" not in reading.broken
+        assert reading.doubt == ""
     child.join(60)
     assert len(read_ledger(path).entries) == 61
 

@@ -164,6 +164,8 @@ def ledger_command(
             _print_questions(reading)
     if reading.broken:
         raise CofalError(f"the ledger of {site} is broken at {reading.broken}")
+    if reading.doubt:
+        typer.echo(f"cofal: warning: {reading.doubt}; a head noted elsewhere would (--head HASH)", err=True)
     if not json_:
         print(f"Chain verified: {len(reading.entries):,} lines, head {reading.head}")
 

@@ -3,8 +3,9 @@
 A line is a JSON object without spaces whose last key is `hash`: SHA-256 of the line as it would be without that key.
 Since the line also holds `prev`, the hash of the line before, a hash covers all that was written up to it.
 
-A second file holds number and hash of the last line, so that lines missing at the end are found. It is written after
-the line is in the ledger: it may lag behind, by what a crash left unwritten, and is never ahead.
+A second file holds number and hash of the last line, so that lines missing or replaced at the end are found. It is
+written after the line is in the ledger: it may lag behind, by what a crash left unwritten, and is never ahead. It is
+there before the first line, so that a ledger without it is one of an earlier version, or one that lost it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from cofal.files import overwrite, sync_folder
 FILE, HEAD = "ledger.jsonl", "ledger.head"
 START = "0" * 64  # `prev` of the first line
 _OWN = "ledger"  # phase of the ledger's own notes
+_UNTOLD = "absent or damaged, so that nothing tells whether lines are missing after line"
 Entry = dict[str, Any]
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -106,16 +109,31 @@ class Ledger:
             reasons.append(
                 f"a line of {len(torn)} bytes was cut short: its message was never sent, or the line was cut later"
             )
-        number, head = _read_head(self.path)
-        if number > self._number or (number == self._number and head != self._head):
+        kept = _read_head(self.path)
+        if kept is None and size == 0:
+            overwrite(self.path.with_name(HEAD), _record(0, START))
+        elif kept is None:
+            noted["unwatched"] = self._number
+            reasons.append(f"{HEAD} was {_UNTOLD} {self._number}")
+        elif not self._holds(*kept):
+            number, head = kept
             noted["missing"] = {"number": number, "hash": head}
-            reasons.append(f"line {number} had been written, and the lines end with {self._number}")
+            instead = "another stands in its place" if number <= self._number else f"the lines end with {self._number}"
+            reasons.append(f"line {number} had been written, and {instead}")
         end = size - len(torn)
         if noted:
             # The note is written over the cut line, and holds its text: it is longer, so one write replaces it all.
             told = "; ".join(reasons)
             end = self._write(file, end, phase=_OWN, kind="nothing", fields=[], bytes=0, parameters=noted, refused=told)
         return end
+
+    def _holds(self, number: int, head: str) -> bool:
+        """Whether line `number` bears the hash `head`. Only after a crash, or a forgery, is it not the last line."""
+        if number == 0 or number >= self._number:
+            return number == 0 or (number, head) == (self._number, self._head)
+        with open(self.path, "rb") as lines:
+            entry = _parse(next(islice(lines, number - 1, number), b"").removesuffix(b"\n"))
+        return entry is not None and entry["hash"] == head
 
     def _write(self, file: int, end: int, **content: Any) -> int:
         """Write the next line at offset `end`; returns the offset behind it."""
@@ -130,7 +148,7 @@ class Ledger:
                 os.fsync(file)
                 if end == 0:  # a new file: its name must survive as well
                     sync_folder(self.path.parent)
-            overwrite(self.path.with_name(HEAD), b"%020d %s\n" % (number, digest.encode()))
+            overwrite(self.path.with_name(HEAD), _record(number, digest))
         except OSError:
             os.ftruncate(file, end)
             raise
@@ -144,6 +162,7 @@ class Reading:
 
     entries: list[Entry] = field(default_factory=list)
     broken: str = ""  # which line is the first that does not fit, or is missing, and why; empty if all is well
+    doubt: str = ""  # why lines may be missing at the end without being found; empty if they would be found
 
     @property
     def head(self) -> str:
@@ -154,11 +173,12 @@ class Reading:
 def read_ledger(path: Path, head: str = "") -> Reading:
     """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear."""
     try:
-        kept, kept_hash = _read_head(path)  # before the lines: a site that is at work writes it after them
+        watch = _read_head(path)  # before the lines: a site that is at work writes it after them
     except OSError as error:
         raise UserError(f"cannot read {path.with_name(HEAD)}: {error.strerror}; give yourself the right to") from error
     entries: list[Entry] = []
-    previous, gap = START, ""
+    kept, kept_hash = watch or (0, START)
+    previous, gap, doubt = START, "", ""
     for number, (line, whole) in enumerate(_lines(path) if not kept or path.exists() else (), start=1):
         reason = "it was cut short, by a crash while it was written or by a change since" if not whole else ""
         entry = _parse(line)
@@ -172,6 +192,8 @@ def read_ledger(path: Path, head: str = "") -> Reading:
             return Reading(entries, gap or f"line {number}: {reason}")
         if not gap and entry["phase"] == _OWN and "missing" in entry["parameters"]:  # the writer found it: for good
             gap = f"line {number}: it notes that lines before it are missing: {entry['refused']}"
+        if entry["phase"] == _OWN and "unwatched" in entry["parameters"]:
+            doubt = doubt or f"line {number} notes that {entry['refused']}"
         entries.append(entry)
         previous = entry["hash"]
     if not gap and kept > len(entries):
@@ -180,16 +202,23 @@ def read_ledger(path: Path, head: str = "") -> Reading:
         gap = f"line {kept}: not the one that {HEAD} names: lines were taken away, or the chain was made anew"
     if not gap and head and head != START and all(entry["hash"] != head for entry in entries):
         gap = f"line {len(entries) + 1}: missing, since no line has the noted head {head}"
-    return Reading(entries, gap)
+    if entries and watch is None and _read_head(path) is None:  # still not there: the site did not just begin
+        doubt = f"{HEAD} is {_UNTOLD} {len(entries)}"
+    return Reading(entries, gap, doubt)
 
 
-def _read_head(path: Path) -> tuple[int, str]:
-    """Number and hash of the last line, as kept beside the ledger `path`; (0, START) if none is kept."""
+def _record(number: int, digest: str) -> bytes:
+    """What the second file holds when line `number` of this hash is the last."""
+    return b"%020d %s\n" % (number, digest.encode())
+
+
+def _read_head(path: Path) -> tuple[int, str] | None:
+    """Number and hash of the last line, as kept beside the ledger `path`; None if nothing legible is kept."""
     try:
         kept = _KEPT.fullmatch(path.with_name(HEAD).read_bytes())
     except FileNotFoundError:
         kept = None
-    return (int(kept[1]), kept[2].decode()) if kept else (0, START)
+    return (int(kept[1]), kept[2].decode()) if kept else None
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:

@@ -99,6 +99,7 @@ def ledger_account(reading: Reading) -> dict[str, Any]:
         "lines": len(reading.entries),
         "head": reading.head,
         "broken": reading.broken,
+        "doubt": reading.doubt,
     }
 
 

@@ -198,5 +198,5 @@ def _left(site: Site) -> dict[str, Any] | None:
     return {
         "rows": rows,
         "total": total,
-        **{key: account[key] for key in ("messages", "refused", "lines", "head", "broken")},
+        **{key: account[key] for key in ("messages", "refused", "lines", "head", "broken", "doubt")},
     }
