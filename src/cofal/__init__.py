@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +10,11 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "select"]
 __version__ = "0.1.0"
+
+# When numba starts its threads their number becomes torch's too, in the middle of a run, and with it the last digits of
+# all that is trained after. So where someone sets how many there are to be, it is one number for both.
+if (_threads := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
+    os.environ.setdefault("NUMBA_NUM_THREADS", _threads)
 
 
 def __getattr__(name: str) -> Any:
