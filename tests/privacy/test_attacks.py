@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cofal.config import load
 from cofal.privacy.attacks.aggregates import (
     Heard,
     Regions,
@@ -14,6 +15,7 @@ from cofal.privacy.attacks.aggregates import (
     regions,
     scores,
 )
+from cofal.privacy.attacks.levels import Level, order
 from cofal.privacy.attacks.matching import (
     area_under_roc,
     found_at,
@@ -22,8 +24,11 @@ from cofal.privacy.attacks.matching import (
     without_noise,
 )
 from cofal.privacy.attacks.reconstruction import Forger, pixels
+from cofal.privacy.attacks.scene import Party, Scene
+from cofal.privacy.attacks.study import overheard
 from cofal.privacy.perturbation import perturb
 from cofal.rng import generator
+from cofal.selection import select
 from cofal.selection.aggregate.exchange import Question, fixed
 from cofal.selection.aggregate.select import aggregate_method
 
@@ -130,6 +135,30 @@ def test_every_aggregate_method_can_be_overheard(method):
     found = scores(heard, CANDIDATES, OWN)
     assert found
     assert all(score.shape == (600,) and not np.isnan(score).any() for score in found.values())
+
+
+def scene_of(*overrides):
+    """Two sites of a run with these settings; all they have is private."""
+    images, labels = np.zeros((150, 2, 2, 1), np.uint8), np.zeros(150, np.int64)
+    sites = [Party(rows, images, labels) for rows in (MEMBERS[:150], MEMBERS[150:])]
+    return Scene(load("digits", ["selection.budgets=[10]", *overrides]), ["a"], sites, sites[0], sites, *sites)
+
+
+@pytest.mark.parametrize("delta", ["auto", 0.5])
+@pytest.mark.parametrize(("kind", "way"), [("noise", "central"), ("aggregate", "aggregate"), ("nothing", "per-client")])
+def test_every_level_chooses_with_the_runs_radius(kind, way, delta):
+    scene = scene_of(f"selection.delta={delta}")
+    rows, more = [site.rows for site in scene.sites], {"min_region": 5} if way == "aggregate" else {}
+    wanted = select(rows, [5, 5], "probcover", way, seed=2, delta=delta, **more).order
+    assert order(scene, Level(kind, kind), "probcover", 5, 2) == wanted
+    assert wanted != select(rows, [5, 5], "probcover", way, seed=2, delta=0.75, **more).order
+
+
+def test_the_attacker_hears_an_exchange_with_the_runs_radius():
+    kinds = [each.question.kind for each in overheard(scene_of(), "probcover", 5, 0)]
+    assert kinds[0] == "radius"  # the clients' own estimates: delta = "auto"
+    given = overheard(scene_of("selection.delta=0.5"), "probcover", 5, 0)
+    assert given[0].question.numbers["delta"] == 0.5
 
 
 def test_a_decoder_learns_to_draw_what_it_is_shown():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cofal.evaluation.curves import mean_height
+from cofal.federation.phases.selecting import method_params
 from cofal.learning.head import build_head, predict_proba, train_head
 from cofal.privacy.attacks.scene import Scene
 from cofal.rng import torch_generator
@@ -44,24 +44,22 @@ def accuracy(scene: Scene, level: Level, method: str, min_region: int, seed: int
     The standard error is that over draws of noise and of heads; other images would differ by more.
     """
     budgets = scene.config.selection.budgets
-    rows = [site.rows for site in scene.sites]
-    sizes = [len(each) for each in rows]
     heights = []
     for repeat in range(REPEATS):
-        last = divide(budgets[-1], [1.0] * len(rows), sizes)
-        order = _order(rows, last, level, method, min_region, seed + repeat)
-        right = [_head_accuracy(scene, order[:budget], seed, repeat) for budget in budgets]
+        picks = order(scene, level, method, min_region, seed + repeat)
+        right = [_head_accuracy(scene, picks[:budget], seed, repeat) for budget in budgets]
         heights.append(mean_height(budgets, right))
     return float(np.mean(heights)), float(np.std(heights, ddof=1) / np.sqrt(REPEATS))
 
 
-def _order(
-    rows: list[np.ndarray], budgets: list[int], level: Level, method: str, min_region: int, seed: int
-) -> list[tuple[int, int]]:
+def order(scene: Scene, level: Level, method: str, min_region: int, seed: int) -> list[tuple[int, int]]:
+    """(site, row) of each pick up to the last budget, by the selector as the run's configuration sets it."""
+    rows = [site.rows for site in scene.sites]
+    budgets = divide(scene.config.selection.budgets[-1], [1.0] * len(rows), [len(each) for each in rows])
+    params = method_params(scene.config, method)
     if level.kind == "aggregate":
-        return select(rows, budgets, method, "aggregate", seed=seed, min_region=min_region).order
+        return select(rows, budgets, method, "aggregate", seed=seed, min_region=min_region, **params).order
     coordination = "per-client" if level.kind == "nothing" else "central"
-    params: dict[str, Any] = {"delta": "auto"} if method == "probcover" else {}
     return select(
         rows, budgets, method, coordination, seed=seed, epsilon=level.epsilon, mechanism=level.mechanism, **params
     ).order

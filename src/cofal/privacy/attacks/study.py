@@ -11,6 +11,7 @@ import numba
 import numpy as np
 import torch
 
+from cofal.federation.phases.selecting import method_params
 from cofal.privacy.attacks import aggregates
 from cofal.privacy.attacks.levels import Level, accuracy, levels
 from cofal.privacy.attacks.matching import area_under_roc, found_at, membership_scores, reidentification, without_noise
@@ -73,14 +74,14 @@ def attack(
     with _few_threads(scene.own.images.shape[1]):
         told("training the attacker's decoder and the judge")
         bench = _Workshop(scene, steps, seed)
-        overheard = _overhear(scene, method, min_region, seed)
+        heard = overheard(scene, method, min_region, seed)
         rows, grid = [], [("original", bench.originals[:SHOWN])]
         for level in levels(epsilons):
             told(level.name)
             if level.kind == "noise":
                 row, pictures = _noised(scene, bench, level, seed)
             elif level.kind == "aggregate":
-                row, pictures = _aggregated(scene, bench, level, overheard, min_region)
+                row, pictures = _aggregated(scene, bench, level, heard, min_region)
             else:
                 row, pictures = _nothing(bench, level)
             row.accuracy, row.accuracy_error = accuracy(scene, level, method, min_region, seed)
@@ -195,11 +196,13 @@ def _named(scene: Scene, sent: np.ndarray, seed: int) -> float:
     return reidentification(sent[mine], candidates, np.arange(len(mine)))
 
 
-def _overhear(scene: Scene, method: str, min_region: int, seed: int) -> list[aggregates.Heard]:
+def overheard(scene: Scene, method: str, min_region: int, seed: int) -> list[aggregates.Heard]:
+    """What the private images' clients tell in a selection by the selector as the run's configuration sets it."""
     sizes = [len(party) for party in scene.private]
     budgets = divide(min(scene.config.selection.budgets[-1], sum(sizes) // 2), [1.0] * len(sizes), sizes)
     rows = [party.rows for party in scene.private]
-    return aggregates.overhear(aggregate_method(method), rows, budgets, seed, {"min_region": min_region})
+    params = {"min_region": min_region, **method_params(scene.config, method)}
+    return aggregates.overhear(aggregate_method(method), rows, budgets, seed, params)
 
 
 def _aggregated(
