@@ -64,6 +64,39 @@ def test_one_dimension_has_no_direction_to_move_in():
         perturb(np.ones((3, 1), dtype=np.float32), 0.1, generator(0, "noise"))
 
 
+def rows_with(value):
+    x = unit(9000, 8)
+    x[8500, 3] = value
+    return x
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+@pytest.mark.parametrize("mechanism", ["tangent", "vmf"])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (rows_with(np.nan), "row 8500 of the embeddings holds NaN or infinity"),
+        (rows_with(np.inf), "row 8500 of the embeddings holds NaN or infinity"),
+        (1.01 * unit(3, 8), "row 0 of the embeddings has length 1.01, not 1"),
+        (np.zeros((3, 8)), "length 0, not 1"),
+        (unit(1, 8)[0], r"shape \(8,\)"),
+        (unit(4, 8).reshape(2, 2, 8), r"shape \(2, 2, 8\)"),
+    ],
+)
+def test_what_are_not_unit_rows_is_refused(rows, words, mechanism, epsilon):
+    with pytest.raises(UserError, match=words) as error:
+        perturb(rows, epsilon, generator(0, "noise"), mechanism)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("d", [2, 64, 2048])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_unit_rows_of_any_precision_are_taken(kind, d):
+    moved = perturb(unit(500, d).astype(kind), 0.3, generator(0, "noise"))
+    assert np.isfinite(moved).all()
+    assert perturb(unit(0, d), 0.3, generator(0, "noise")).shape == (0, d)
+
+
 def test_the_noise_is_isotropic_in_the_tangent_space():
     d, n = 16, 60000
     x = np.repeat(unit(1, d), n, axis=0)

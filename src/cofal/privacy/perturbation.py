@@ -22,6 +22,7 @@ MECHANISMS = {
     "vmf": "von Mises-Fisher noise; metric differential privacy",
 }
 _ROWS = 8192  # rows perturbed at a time, so that a large set needs no second copy in float64
+_UNIT = 1e-3  # how far from 1 a length may be: half-precision rows are off by up to half of it
 
 
 def noise_stream(seed: int | None, *names: object) -> np.random.Generator:
@@ -53,10 +54,12 @@ def perturb(embeddings: np.ndarray, epsilon: float, rng: np.random.Generator, me
 
     tangent: Gaussian noise in a row's tangent space, brought back to the sphere; the mean distance is `epsilon` sharply
     for large d. vmf: a draw around the row whose mean distance is `epsilon` exactly, with the guarantee `privacy_loss`.
-    Rows of `embeddings` must have unit length; epsilon = 0 returns them unchanged.
+    Rows of `embeddings` must have unit length, up to the rounding of half precision; others are refused, since neither
+    `epsilon` nor the guarantee would hold for them. epsilon = 0 returns rows unchanged.
     """
     check_mechanism(mechanism)
     scale = noise_scale(epsilon)
+    _check_rows(embeddings)
     n, d = embeddings.shape
     if scale == 0:
         return np.array(embeddings, dtype=np.float32)
@@ -72,6 +75,22 @@ def perturb(embeddings: np.ndarray, epsilon: float, rng: np.random.Generator, me
         y = x + scale / math.sqrt(d - 1) * noise
         moved[start : start + _ROWS] = y / np.linalg.norm(y, axis=1, keepdims=True)
     return moved
+
+
+def _check_rows(embeddings: np.ndarray) -> None:
+    if embeddings.ndim != 2:
+        raise UserError(f"embeddings of shape {embeddings.shape} are not rows; give an array of shape (n, d)")
+    for start in range(0, len(embeddings), _ROWS):
+        length = np.linalg.norm(np.asarray(embeddings[start : start + _ROWS], dtype=np.float64), axis=1)
+        wrong = ~(np.abs(length - 1) <= _UNIT)  # NaN, too
+        if wrong.any():
+            row = int(wrong.argmax())
+            if not np.isfinite(length[row]):
+                raise UserError(f"row {start + row} of the embeddings holds NaN or infinity; embed that image anew")
+            raise UserError(
+                f"row {start + row} of the embeddings has length {length[row]:.4g}, not 1; "
+                "divide every row by its length first"
+            )
 
 
 def privacy_loss(epsilon: float, d: int, mechanism: str) -> float:
