@@ -76,6 +76,20 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys, options, word
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("below", ["", "x"])
+def test_a_place_that_is_no_folder_is_told_before_the_work(run, tmp_path, monkeypatch, cofal, below):
+    (tmp_path / "a.npy").write_bytes(b"kept")
+
+    def worked(*_, **__):
+        raise AssertionError("the run was opened")
+
+    monkeypatch.setattr("cofal.privacy.attacks.scene.open_scene", worked)
+    status, _, err = cofal("privacy", "attack", run.path, "--out", tmp_path / "a.npy" / below)
+    assert (status, err.count("\n")) == (2, 1), err
+    assert f"{tmp_path / 'a.npy'} is not a folder" in err
+    assert (tmp_path / "a.npy").read_bytes() == b"kept"
+
+
 def test_a_folder_without_a_run_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cofal", "privacy", "attack", str(tmp_path)])
     with pytest.raises(SystemExit) as exit_:

@@ -43,7 +43,8 @@ def attack_command(
     from rich.console import Console
     from rich.table import Table
 
-    from cofal.privacy.attacks.page import HEADINGS, SHORT, cells, content, remarks, write_study
+    from cofal.files import check_writable
+    from cofal.privacy.attacks.page import FILES, HEADINGS, SHORT, cells, content, remarks, write_study
     from cofal.privacy.attacks.scene import open_scene
     from cofal.privacy.attacks.study import attack
     from cofal.rundir import RunDir
@@ -51,12 +52,15 @@ def attack_command(
 
     levels = _levels(epsilons)
     aggregate_method(method)
+    out = out or run_dir / "privacy"
+    for name in FILES:
+        check_writable(out / name)
     errors = Console(stderr=True)
     with errors.status("opening the run") as status:
         scene = open_scene(RunDir(run_dir), seed, most)
         study = attack(scene, levels, method=method, min_region=min_region, steps=steps, seed=seed, told=status.update)
     command = shlex.join(["cofal", *sys.argv[1:]])
-    files = write_study(study, out or run_dir / "privacy", command)
+    files = write_study(study, out, command)
     if json_:
         typer.echo(json.dumps(content(study, command)))
         return

@@ -13,6 +13,7 @@ from cofal.privacy.attacks.figures import leakage, pictures
 from cofal.privacy.attacks.study import Row, Study
 from cofal.privacy.attacks.template import TEMPLATE
 
+FILES = ["attack.json", "attack.md", "leakage.png", "pictures.png", "attack.html"]
 HEADINGS = [
     "what leaves a client",
     "accuracy",
@@ -45,14 +46,13 @@ def cells(row: Row) -> list[str]:
 
 def write_study(study: Study, out: Path, command: str) -> list[Path]:
     """Write everything into the folder `out`; returns the files, the page last."""
-    names = ["attack.json", "attack.md", "leakage.png", "pictures.png", "attack.html"]
     plot, grid = leakage(study), pictures(study)
-    write_json(out / names[0], content(study, command))
-    write_text(out / names[1], markdown(study, command))
-    write_bytes(out / names[2], plot)
-    write_bytes(out / names[3], grid)
-    write_text(out / names[4], html(study, command, plot, grid))
-    return [out / name for name in names]
+    write_json(out / FILES[0], content(study, command))
+    write_text(out / FILES[1], markdown(study, command))
+    write_bytes(out / FILES[2], plot)
+    write_bytes(out / FILES[3], grid)
+    write_text(out / FILES[4], html(study, command, plot, grid))
+    return [out / name for name in FILES]
 
 
 def content(study: Study, command: str) -> dict[str, Any]:
