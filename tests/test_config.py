@@ -35,10 +35,21 @@ def test_the_paper_presets_hold_the_paper_s_numbers():
         ({"clients": {"alpha": 0.1}}, ["alpha = 0.1", "dirichlet"]),
         ({"selection": {"budgets": [20, 10]}}, ["budgets = [20, 10]", "rising"]),
         ({"selection": {"budgets": []}}, ["selection.budgets"]),
-        ({"selection": {"epsilon": 1.5}}, ["selection.epsilon", "1.5"]),
+        ({"selection": {"epsilon": 1.5}}, ["selection.epsilon = 1.5", "use a number of at least 0 and below 1.414"]),
         ({"selection": {"lengthscale": 1e200}}, ["selection.lengthscale", "1e+200"]),
         ({"selection": {"min_region": 10**12}}, ["selection.min_region", "1000000000000"]),
         ({"selection": {"delta": 3.0}}, ["delta = 3.0"]),
+        (
+            {"selection": {"coordination": ["aggregate"], "epsilon": 0.6}},
+            ["epsilon = 0.6", "['aggregate']", "set it to 0"],
+        ),
+        (
+            {"selection": {"coordination": ["auto"], "sharing": "aggregates", "epsilon": 0.6}},
+            ["epsilon = 0.6", "none leaves a client"],
+        ),
+        ({"selection": {"methods": ["random"], "epsilon": 0.6}}, ["epsilon = 0.6", "['random']"]),
+        ({"selection": {"secure_sums": True}}, ["secure_sums = true", "'per-client'", "to false"]),
+        ({"selection": {"secure_sums": True, "coordination": ["auto"]}}, ["secure_sums = true", "['aggregate']"]),
         ({"data": {"source": "parket"}}, ["data.source", "'parket'", "'parquet'"]),
         ({"encoder": {"path": "a", "frozen": "b"}}, ["path and frozen"]),
         ({"name": "../x"}, ["name", "../x"]),
@@ -62,6 +73,18 @@ def test_overrides_reach_their_key_and_keep_their_type():
         "some/where",
         7,
     )
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"coordination": ["aggregate", "central"], "epsilon": 0.6},
+        {"coordination": ["auto"], "epsilon": 0.6},
+        {"coordination": ["aggregate", "per-client"], "secure_sums": True},
+    ],
+)
+def test_noise_and_secure_sums_need_one_coordination_that_uses_them(selection):
+    assert parse({"selection": selection}, "my.toml")
 
 
 @pytest.mark.parametrize("item", ["clients.count", "=3", "seed.x=1", "clients.cuont=3"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
 from cofal.privacy.policy import CountNoise
+from cofal.validation import explain
 
 Method = Literal["probcover", "typiclust", "maxherding", "random"]
 StrategyName = Literal[
@@ -155,10 +155,28 @@ class SelectionSettings(Section):
                 "sharing = 'aggregates' is for auto, but coordination = 'central' shares embeddings; "
                 "use coordination = ['aggregate'] or ['auto']"
             )
+        alone = self.methods == ["random"]
+        way = f"methods = {self.methods}" if alone else f"coordination = {self.coordination}"
+        if self.epsilon > 0 and not self.seeing:
+            raise ValueError(
+                f"epsilon = {self.epsilon:g} is noise on embeddings, and with {way} none leaves a client; set it to 0, "
+                "or use coordination = ['central'], or ['auto'] with sharing = 'embeddings'"
+            )
+        if self.secure_sums and (alone or "aggregate" not in self.coordination):
+            raise ValueError(
+                f"secure_sums = true needs coordination = ['aggregate']: with {way} nothing is summed; "
+                "use it, or set secure_sums to false"
+            )
         for name in ("methods", "coordination"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)} names one twice")
         return self
+
+    @property
+    def seeing(self) -> list[str]:
+        """The coordinations under which the server chooses from embeddings that the sites share; random needs none."""
+        shown = {"central"} | ({"auto"} if self.sharing == "embeddings" else set())
+        return [] if self.methods == ["random"] else [each for each in self.coordination if each in shown]
 
 
 class TrainSettings(OptimiserSettings):
@@ -210,7 +228,7 @@ def parse(values: dict[str, Any], origin: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{origin}: {_explain(error)}") from None
+        raise UserError(f"{origin}: {explain(error, Config)}") from None
 
 
 def load(source: str, overrides: Sequence[str] = ()) -> Config:
@@ -265,38 +283,6 @@ def _override(values: dict[str, Any], item: str) -> None:
             raise UserError(f"--set {item}: {name} is a value, not a table")
         values = inner
     values[last] = value
-
-
-def _explain(error: ValidationError) -> str:
-    """The first mistake in one line: key, value, and the nearest key or the allowed values."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if not _is_union_branch(part)) or "configuration"
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        known = _keys_beside(first["loc"])
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.0)
-        return f"unknown key {where} = {first['input']!r}; did you mean {near[0]}? (known: {', '.join(known)}){more}"
-    if first["type"] == "literal_error":
-        allowed = [part.strip(" '") for part in first["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        near = difflib.get_close_matches(str(first["input"]), allowed, n=1, cutoff=0.0)
-        return f"{where} = {first['input']!r} is not one of {', '.join(allowed)}; did you mean {near[0]!r}?{more}"
-    if first["type"] == "value_error":
-        return f"{where}: {first['ctx']['error']}{more}"
-    return f"{where} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}{more}"
-
-
-def _is_union_branch(part: int | str) -> bool:
-    """Pydantic names the branch of a union in the location; that name is no key of the file."""
-    return isinstance(part, str) and ("[" in part or part in {"float", "int", "str"})
-
-
-def _keys_beside(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = Config
-    for part in location[:-1]:
-        inner = model.model_fields[str(part)].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
-    return list(model.model_fields)
 
 
 def to_toml(config: Config) -> str:

@@ -168,3 +168,28 @@ def test_mistakes_with_identities_name_the_remedy(cofal, tmp_path):
         assert (status, err.count("\n")) == (2, 1)
         assert "peers.east is no public identity" in err
         assert "cofal client identity" in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("[policy]\nallow = ['agregate']", "policy.allow.0 = 'agregate' is not one of nothing, "),
+        ("[policy]\nmin_regoin = 3", "unknown key policy.min_regoin = 3; did you mean min_region?"),
+        ("[policy]\nmin_region = 0", "policy.min_region = 0: "),
+        ("[policy]\nmin_epsilon = 1.5", "policy.min_epsilon = 1.5: use a number of at least 0 and below 1.414"),
+        ("[policy]\nallow = ['perturbed']", "site.toml: policy: allow names perturbed"),
+        ("[policy]\nreproducible_noise = 'no'", "policy.reproducible_noise = 'no': "),
+        (
+            "[policy.count_noise]\nparam = 4.0\nepsilon = 1",
+            "unknown key policy.count_noise.param = 4.0; did you mean par",
+        ),
+        ("[polcy]\nmin_region = 3", "did you mean policy?"),
+        ("known_labels = [3]", "known_labels.0 = 3: "),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told_with_key_value_and_remedy(cofal, tmp_path, lines, told):
+    (tmp_path / "site.toml").write_text(f"name = 'north'\nimages = 'images'\n{lines}\n")
+    status, _, err = cofal("client", "identity", tmp_path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert told in err
+    assert "Value error" not in err

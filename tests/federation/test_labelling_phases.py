@@ -55,6 +55,23 @@ def test_rounds_of_selecting_labelling_and_training_give_a_curve(deployment, tmp
     assert status["sites"]["site-1"]["labelled"] == 4
 
 
+def test_one_selection_may_do_without_secure_sums_but_not_show_what_they_hide(deployment):
+    made = deployment('selection.coordination=["aggregate", "per-client"]', "selection.secure_sums=true")
+    made.order("select", budget=3, method="random")
+    assert (made.steps[0]["method"], made.steps[0]["coordination"]) == ("random", "per-client")
+    with pytest.raises(UserError, match="secure_sums = true needs coordination"):
+        made.phase("select", budget=3, coordination="central")
+    made.order("select", budget=3, coordination="aggregate")  # the order that could not be may be changed
+    assert len(made.steps) == 2
+
+
+def test_one_selection_without_embeddings_needs_no_noise(deployment):
+    made = deployment("selection.epsilon=0.6")
+    made.order("select", budget=3, coordination="per-client")
+    made.order("select", budget=3)
+    assert [step["coordination"] for step in made.steps] == ["per-client", "central"]
+
+
 @pytest.mark.parametrize("coordination", ["central", "per-client", "aggregate"])
 def test_a_repeated_order_asks_for_no_more(deployment, coordination, tmp_path):
     made = deployment(f'selection.coordination=["{coordination}"]')

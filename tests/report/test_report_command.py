@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from cofal.config import load
+from cofal.report.summary import print_settings
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -47,3 +52,12 @@ def test_damaged_results_name_themselves(written_run):
     done = call(run.path)
     assert done.returncode == 2
     assert str(run.results) in done.stderr
+
+
+def test_the_plan_of_a_run_says_where_its_noise_goes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    ways = 'selection.coordination=["aggregate", "central", "per-client"]'
+    print_settings(load("digits", [ways, "selection.epsilon=0.6"]), Path("out"))
+    assert "aggregate, central, per-client; noise epsilon 0.6 for central\n" in re.sub(
+        " +\n", "\n", capsys.readouterr().err
+    )

@@ -20,6 +20,7 @@ from cofal.deploy import certificates
 from cofal.errors import UserError
 from cofal.files import new_folder, write_text
 from cofal.rundir import RunDir
+from cofal.validation import explain
 
 CONNECTION = "cofal"  # what Flower's own configuration calls the SuperLink
 
@@ -95,9 +96,7 @@ class ServerFolder(RunDir):
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{self.settings_file} is not valid TOML: {error}; correct it") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise UserError(f"{self.settings_file}: {where}: {first['msg']}; correct it") from None
+            raise UserError(f"{self.settings_file}: {explain(error, ServerSettings)}") from None
 
 
 # Tables of a run's configuration that say how an experiment simulates its sites; a real site has its own data.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from cofal.commented import TABLE, commented_toml
 from cofal.errors import UserError
 from cofal.files import write_text
 from cofal.privacy.policy import Policy
+from cofal.validation import explain
 
 SETTINGS = "site.toml"
 
@@ -64,17 +66,17 @@ def read_settings(folder: Path) -> SiteSettings:
     """The settings of the site in `folder`; a mistake in the file is told with its key."""
     file = Path(folder) / SETTINGS
     try:
-        return SiteSettings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        written = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")), default=str)
+        return SiteSettings.model_validate_json(written, strict=True)  # a policy says true or false, not "no"
     except OSError as error:
         raise UserError(f"no site at {folder}: {error.strerror}; make one with cofal client init") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not valid TOML: {error}; correct it") from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         if first["loc"][0] == "peers" and first["type"].startswith("string"):
             raise UserError(
-                f"{file}: {where} is no public identity (64 hexadecimal digits); "
+                f"{file}: {'.'.join(map(str, first['loc']))} is no public identity (64 hexadecimal digits); "
                 "copy what cofal client identity prints at that site"
             ) from None
-        raise UserError(f"{file}: {where}: {first['msg']}; correct it") from None
+        raise UserError(f"{file}: {explain(error, SiteSettings)}") from None

@@ -35,7 +35,7 @@ def print_settings(config: Config, out: Path) -> None:
             f"{pretrain.local_epochs} local epochs, batch {pretrain.batch_size}, "
             f"{pretrain.optimizer} {pretrain.lr:g}, {pretrain.strategy}"
         )
-    noise = f", noise epsilon {selection.epsilon:g}" if selection.epsilon else ""
+    noise = f"; noise epsilon {selection.epsilon:g} for {', '.join(selection.seeing)}" if selection.epsilon else ""
     model = f"{train.hidden}-unit head on the embedding" if train.model == "head" else f"image network {train.arch}"
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("[bold]data", f"{data.source} {data.path}".strip() + (f", {data.limit} images" if data.limit else ""))

@@ -139,12 +139,6 @@ class _Store:
 
 def sharing(config: Config) -> str:
     """What the server of such a run asks the sites to share of their embeddings: raw | perturbed | none."""
-    seen = any(sees_embeddings(config, each) for each in config.selection.coordination)
-    if not seen or config.selection.methods == ["random"]:
+    if not config.selection.seeing:
         return "none"
     return "perturbed" if config.selection.epsilon > 0 else "raw"
-
-
-def sees_embeddings(config: Config, coordination: str) -> bool:
-    """Does the server choose, from embeddings that the sites share?"""
-    return coordination == "central" or (coordination == "auto" and config.selection.sharing == "embeddings")

@@ -9,13 +9,13 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from cofal.config import Config
+from cofal.config import Config, parse
 from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.orders import Order, cells
 from cofal.federation.phases.aggregating import Task
-from cofal.federation.phases.embedding import Shared, gather, sees_embeddings
+from cofal.federation.phases.embedding import Shared, gather
 from cofal.federation.phases.likeness import site_worth
 from cofal.federation.phases.pretrain import Encoder
 from cofal.federation.phases.selecting import (
@@ -53,13 +53,21 @@ def select_more(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, ord
 
 
 def chosen(config: Config, order: Order) -> Config:
-    """The configuration with the one method and coordination of this selection."""
+    """The configuration with the one method and coordination of this selection.
+
+    Where each site chooses alone nothing is summed, and from aggregates no embedding leaves: what is set for those
+    selections that need it has no say in this one. A selection that would show what secure sums hide is refused.
+    """
     method = order.method or config.selection.methods[0]
     coordination = order.coordination or config.selection.coordination[0]
     if method == "random":
         coordination = "per-client"
     values = {**config.selection.model_dump(), "methods": [method], "coordination": [coordination]}
-    return config.model_copy(update={"selection": type(config.selection).model_validate(values)})
+    if coordination == "per-client":
+        values["secure_sums"] = False
+    if not config.selection.model_copy(update=values).seeing:
+        values["epsilon"] = 0.0
+    return parse({**config.model_dump(), "selection": values}, f"a selection by {method}, {coordination}")
 
 
 def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: Steps, order: Order) -> dict[str, Any]:
@@ -102,7 +110,7 @@ def _choose(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, steps: 
 def _pick(
     fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, shared: Shared, choice: Choice
 ) -> tuple[list[Pick], Measured]:
-    if sees_embeddings(config, choice.coordination):
+    if choice.coordination in config.selection.seeing:
         return choose_centrally(fleet, config, shared, choice, shared.known)
     return choose_at_sites(fleet, config, run, encoder, shared.dimension, choice)
 

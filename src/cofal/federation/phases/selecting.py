@@ -14,7 +14,7 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.aggregating import Task, select_from_aggregates
-from cofal.federation.phases.embedding import Shared, sees_embeddings
+from cofal.federation.phases.embedding import Shared
 from cofal.federation.phases.likeness import choose_as_alike
 from cofal.federation.phases.overheard import Overheard
 from cofal.federation.phases.pretrain import Encoder
@@ -133,7 +133,7 @@ def select_step(
         )  # fmt: skip
         clock = time.monotonic()
         measured: Measured = {}
-        if sees_embeddings(config, track.coordination):
+        if track.coordination in config.selection.seeing:
             taken = {name: [*shared.known[name], *asked[name]] for name in fleet.names}
             picks, measured = choose_centrally(fleet, config, shared, choice, taken)
         else:
