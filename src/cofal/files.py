@@ -133,14 +133,14 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path: Path | str) -> Any:
-    """The value in a JSON file; a damaged file names itself."""
+def read_json(path: Path | str, remedy: str = "remove it and run the command again") -> Any:
+    """The value in a JSON file; a damaged file names itself, and the `remedy` of whoever reads it."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}); remove it and run the command again") from error
+        raise UserError(f"{path} is not valid JSON ({error}); {remedy}") from error
 
 
 def write_npy(path: Path | str, array: np.ndarray) -> None:

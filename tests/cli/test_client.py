@@ -193,3 +193,14 @@ def test_a_mistake_in_the_settings_is_told_with_key_value_and_remedy(cofal, tmp_
     assert (status, err.count("\n")) == (2, 1)
     assert told in err
     assert "Value error" not in err
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"ed25519": "zz"}', '{"ed25519": "00"}'])
+def test_a_damaged_identity_is_to_be_restored_not_removed(cofal, tmp_path, content):
+    create_site(tmp_path, SiteSettings(name="north", images="images"))
+    (tmp_path / "identity.json").write_text(content)
+    status, _, err = cofal("client", "identity", tmp_path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "restore it from a backup" in err
+    assert "remove it" not in err
+    assert (tmp_path / "identity.json").read_text() == content

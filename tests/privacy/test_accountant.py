@@ -1,5 +1,6 @@
 """The accountant against closed forms, and its halt: before the answer, once an answer, in every process."""
 
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from cofal.errors import UserError
-from cofal.privacy.accountant import Accountant
+from cofal.privacy.accountant import SECRET, Accountant
 
 
 def account(tmp_path, epsilon=1e9, delta=1e-6) -> Accountant:
@@ -148,3 +149,19 @@ def test_budgets_without_meaning_are_refused(tmp_path, epsilon, delta):
 def test_spending_without_meaning_is_refused(tmp_path, mechanism, parameter, times):
     with pytest.raises(UserError, match="noise"):
         account(tmp_path).spend(mechanism, parameter, times)
+
+
+@pytest.mark.parametrize("content", ["", '{"answers": [{"an', "{}", "[]", '{"answers": [{"answer": ""}]}'])
+def test_a_damaged_account_is_to_be_restored_not_removed(tmp_path, content):
+    (tmp_path / "spent.json").write_text(content)
+    for ask in (account(tmp_path).spent, lambda: account(tmp_path).spend("laplace", 4.0)):
+        with pytest.raises(UserError, match="restore it from a backup: deleting it would forget what was spent"):
+            ask()
+    assert (tmp_path / "spent.json").read_text() == content
+
+
+def test_an_account_that_was_deleted_is_not_one_without_charges(tmp_path):
+    (tmp_path / SECRET).write_text(json.dumps({"key": "00"}))
+    for ask in (account(tmp_path).spent, lambda: account(tmp_path).spend("laplace", 4.0)):
+        with pytest.raises(UserError, match="is gone, and with it what was spent; restore it"):
+            ask()

@@ -16,7 +16,7 @@ import numpy as np
 from cofal.errors import UserError
 from cofal.federation.site import Site
 from cofal.labeling.reasons import told_why
-from cofal.privacy.accountant import site_account
+from cofal.privacy.accountant import SECRET, site_account
 from cofal.privacy.counting_noise import noisy
 from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import settle
@@ -84,7 +84,7 @@ def _noised(
         return dict(counts)
     # Before the draws: a question beyond the budget may be about millions of counts.
     site_account(folder, noise).spend(noise.mechanism, noise.parameter, times, answer=question.hex())
-    secret = bytes.fromhex(settle(folder / "privacy" / "noise.json", {"key": secrets.token_hex(masks.KEY)})["key"])
+    secret = bytes.fromhex(settle(folder / "privacy" / SECRET, {"key": secrets.token_hex(masks.KEY)})["key"])
     draw = masks.byte_source(masks.derive(secret, "counts", question))
     return {name: noisy(array, noise.mechanism, noise.parameter, draw) for name, array in counts.items()}
 

@@ -15,7 +15,10 @@ from cofal.privacy.private_files import locked, write_private
 
 # What leaves with the counts and has no part in their guarantee; docs/secure-sums.md says more.
 UNCOVERED = ("centroids", "sums", "distances", "which samples are picked")
+SECRET = "noise.json"  # beside the account: what the noise of all answers is drawn from
+_CHARGE = ("answer", "mechanism", "parameter", "times")
 LEAST_DELTA = 1e-12  # below it, rounding in the composition would weigh as much as delta itself
+_LOST = "restore it from a backup: deleting it would forget what was spent"
 MEANINGLESS = 100.0  # epsilon: from here on a coarse bound will do, and exact losses would overflow
 
 
@@ -82,7 +85,15 @@ class Accountant:
         ]
 
     def _entries(self) -> list[dict[str, Any]]:
-        return list(read_json(self.file)["answers"]) if self.file.exists() else []
+        if not self.file.exists():
+            if self.file.with_name(SECRET).exists():  # it is made after the first charge: there was one
+                raise UserError(f"{self.file} is gone, and with it what was spent; restore it from a backup")
+            return []
+        try:
+            found = [{key: entry[key] for key in _CHARGE} for entry in read_json(self.file, _LOST)["answers"]]
+        except (KeyError, TypeError):
+            raise UserError(f"{self.file} is no list of answers; {_LOST}") from None
+        return found
 
 
 def site_account(folder: Path, noise: CountNoise) -> Accountant:

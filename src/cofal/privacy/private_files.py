@@ -38,10 +38,13 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def settle(path: Path, value: Any) -> Any:
-    """Record `value` once: the first value written at `path` stands for ever, and is returned to every later call."""
+def settle(path: Path, value: Any, remedy: str = "restore it from a backup") -> Any:
+    """Record `value` once: the first value written at `path` stands for ever, and is returned to every later call.
+
+    `remedy`: what to do about a damaged file; to remove it would be to record another value.
+    """
     with locked(path.parent):
         if path.exists():
-            return read_json(path)
+            return read_json(path, remedy)
         write_private(path, value)
         return value

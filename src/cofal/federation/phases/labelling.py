@@ -198,7 +198,8 @@ def train_now(fleet: Fleet, config: Config, run: RunDir, encoder: Encoder, order
 
 def read_steps(run: RunDir) -> Steps:
     """The selections so far."""
-    found: Steps = read_json(run.picks(MAIN))["steps"] if run.picks(MAIN).exists() else []
+    remedy = "restore it from a backup: without it the sites would be asked anew"
+    found: Steps = read_json(run.picks(MAIN), remedy)["steps"] if run.picks(MAIN).exists() else []
     return found
 
 

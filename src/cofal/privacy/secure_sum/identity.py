@@ -13,12 +13,20 @@ from cofal.privacy.private_files import settle
 from cofal.privacy.secure_sum.masks import KEY, encode
 
 SIGNATURE = 64  # bytes
+_LOST = "restore it from a backup; without it the site gets a new identity, which sites that pinned the old one refuse"
 
 
 def site_identity(folder: Path | str) -> bytes:
     """The site's private key (32 bytes), made on first use; it never leaves the site's folder."""
-    made = settle(Path(folder) / "identity.json", {"ed25519": Ed25519PrivateKey.generate().private_bytes_raw().hex()})
-    return bytes.fromhex(made["ed25519"])
+    file = Path(folder) / "identity.json"
+    made = settle(file, {"ed25519": Ed25519PrivateKey.generate().private_bytes_raw().hex()}, _LOST)
+    try:
+        key = bytes.fromhex(made["ed25519"])
+        if len(key) == KEY:
+            return key
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise UserError(f"{file} holds no identity; {_LOST}")
 
 
 def public_identity(identity: bytes) -> bytes:
