@@ -1,6 +1,7 @@
 """A user's mistake: one line on stderr, exit status 2, nothing half-written. The machine's fault: exit 1."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,8 +9,9 @@ import time
 
 import numpy as np
 import pytest
+import typer
 
-from cofal.cli import main
+from cofal.cli import app, main
 from small_run import SMALL
 
 FAST = [*SMALL, "pretrain.rounds=1", "train.rounds=1"]
@@ -116,6 +118,25 @@ def test_help_teaches_every_command(cofal):
         status, text, _ = cofal(command, "--help")
         assert status == 0
         assert "Example" in text or command == "demo"
+
+
+def _commands(command, *path):
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, *path, name)
+
+
+@pytest.mark.parametrize(("path", "command"), _commands(typer.main.get_command(app)))
+def test_help_keeps_what_stands_in_brackets(cofal, monkeypatch, path, command):
+    """They are tables and defaults, no markup."""
+    monkeypatch.setenv("COLUMNS", "400")
+    status, out, _ = cofal(*path, "--help")
+    assert status == 0
+    texts = [command.help, *(each.help for each in getattr(command, "commands", {}).values())]
+    texts += [getattr(each, "help", "") for each in command.params]
+    for text in texts:
+        for word in re.findall(r"\[[^\[\]]+\]", (text or "").replace("\\", "")):
+            assert word in out
 
 
 def test_presets_are_listed(cofal):

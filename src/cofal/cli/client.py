@@ -31,7 +31,9 @@ def init_command(
     ],
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server is.", show_default=False)],
     ca: Annotated[Path, typer.Option(help="ca.crt, got from the coordinator.", show_default=False)],
-    name: Annotated[str, typer.Option(help="What the federation calls this site.  [default: the folder's name]")] = "",
+    name: Annotated[
+        str, typer.Option(help="What the federation calls this site.  \\[default: the folder's name]")
+    ] = "",
     test_images: Annotated[
         Path | None, typer.Option(help="Test images of this site, CLASS/image; they never leave it.")
     ] = None,
@@ -80,7 +82,7 @@ def init_command(
 def example_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.", show_default=False)],
     sites: Annotated[int, typer.Option(min=1, max=32, help="Number of sites.")] = 3,
-    per_site: Annotated[int | None, typer.Option(min=8, help="Images of each site.  [default: all]")] = None,
+    per_site: Annotated[int | None, typer.Option(min=8, help="Images of each site.  \\[default: all]")] = None,
     seed: Annotated[int, typer.Option(help="Who gets which image.")] = 0,
 ) -> None:
     """Write folders of images to try a deployment with: handwritten digits, divided among sites, without labels.
@@ -111,7 +113,7 @@ def up_command(folder: Folder) -> None:
 
 @client.command("identity")
 def identity_command(folder: Folder) -> None:
-    """Print the site's public identity, as a line for the table [peers] of the other sites' site.toml.
+    """Print the site's public identity, as a line for the table \\[peers] of the other sites' site.toml.
 
     It signs the site's keys in secure sums; a site that names its peers sums with nobody else. Send the line by a way
     that does not lead through the server: whoever can change it on its way can take the site's place.

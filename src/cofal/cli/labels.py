@@ -50,7 +50,7 @@ def export_command(
     document_root: Annotated[
         Path | None,
         typer.Option(
-            help="Folder from which Label Studio serves local files.  [default: the folder of --out]",
+            help="Folder from which Label Studio serves local files.  \\[default: the folder of --out]",
             show_default=False,
         ),
     ] = None,
@@ -78,9 +78,9 @@ def import_command(
     folder: Folder,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What the other tool exported.", show_default=False)],
     format_: Annotated[
-        str, typer.Option("--format", help="label-studio, csv or coco.  [default: found from the file]")
+        str, typer.Option("--format", help="label-studio, csv or coco.  \\[default: found from the file]")
     ] = "",
-    annotator: Annotated[str, typer.Option(help="Whose labels these are.  [default: whom the file names]")] = "",
+    annotator: Annotated[str, typer.Option(help="Whose labels these are.  \\[default: whom the file names]")] = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Where the file differs from the store, the file is right.")
     ] = False,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Sites = Annotated[
-    int | None, typer.Option(help="How many sites to wait for.  [default: all that are enrolled]", show_default=False)
+    int | None, typer.Option(help="How many sites to wait for.  \\[default: all that are enrolled]", show_default=False)
 ]
 
 
@@ -51,10 +51,10 @@ def select_command(
     folder: Folder,
     budget: Annotated[int, typer.Option(help="Labels to ask for now, over all sites together.", show_default=False)],
     method: Annotated[
-        str, typer.Option(help="probcover, typiclust, maxherding or random.  [default: config.toml]")
+        str, typer.Option(help="probcover, typiclust, maxherding or random.  \\[default: config.toml]")
     ] = "",
     coordination: Annotated[
-        str, typer.Option(help="central, aggregate, per-client or auto.  [default: config.toml]")
+        str, typer.Option(help="central, aggregate, per-client or auto.  \\[default: config.toml]")
     ] = "",
     sites: Sites = None,
     json_: Json = False,

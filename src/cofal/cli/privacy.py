@@ -96,7 +96,7 @@ def spent_command(
     site: Annotated[Path, typer.Argument(help="Folder of the site.", show_default=False)],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what a site's noised counts have spent of its privacy budget ([policy] count_noise in its site.toml).
+    """Show what a site's noised counts have spent of its privacy budget (\\[policy] count_noise in its site.toml).
 
     When the budget does not suffice for an answer, the site refuses it, and a selection from aggregates ends there.
     What else leaves in a selection, such as centroids and sums, has no noise and is not covered.

@@ -25,7 +25,7 @@ def init_command(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The one public port.")] = 9443,
     control_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Flower's own port, on loopback.  [default: the next port]"),
+        typer.Option(min=1, max=65535, help="Flower's own port, on loopback.  \\[default: the next port]"),
     ] = None,
     listen: Annotated[
         str, typer.Option(help="Address of the public port; 127.0.0.1 for this machine only.")
@@ -37,7 +37,7 @@ def init_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One value of config.toml.")
     ] = None,
     test_images: Annotated[
-        Path | None, typer.Option(help="Test images held by the server, CLASS/image.  [default: sites evaluate]")
+        Path | None, typer.Option(help="Test images held by the server, CLASS/image.  \\[default: sites evaluate]")
     ] = None,
     classes: Annotated[
         str, typer.Option(help="Class names of the test images: a file with one a line, or a,b,c.")
@@ -107,7 +107,7 @@ def enrol_command(
 def renew_command(
     folder: Folder,
     host: Annotated[
-        list[str] | None, typer.Option(help="Names and addresses in the new certificate.  [default: as before]")
+        list[str] | None, typer.Option(help="Names and addresses in the new certificate.  \\[default: as before]")
     ] = None,
 ) -> None:
     """Make a new server certificate from the same authority; sites need nothing new. Restart the server afterwards.

@@ -38,7 +38,9 @@ class Sessions:
 
     def __init__(self, site_folder: Path, annotators: Annotators, local_annotator: str | None):
         """local_annotator: who comes by the start link; None where others can reach the page: tokens alone count."""
-        self._secret = bytes.fromhex(settle(site_folder / SECRET_FILE, secrets.token_hex(32)))
+        self._secret = bytes.fromhex(
+            settle(site_folder / SECRET_FILE, secrets.token_hex(32), "remove it: all log in anew")
+        )
         self._annotators, self._local = annotators, local_annotator
         self._brake, self._one_at_a_time = Brake(), threading.Lock()
 
