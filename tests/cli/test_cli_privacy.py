@@ -60,7 +60,8 @@ def test_the_figures_make_sense(attacked):
         (["--epsilons", "0,x"], "0,x"),
         (["--epsilons", "1.5"], "1.5"),
         (["--epsilons", ","], "names no level"),
-        (["--method", "random"], "random"),
+        (["--method", "random"], "'random' has no aggregate form"),
+        (["--method", "foo"], "unknown method 'foo'; did you mean"),
         (["--min-region", "0"], "min-region"),
     ],
 )

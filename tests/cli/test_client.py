@@ -84,6 +84,9 @@ def test_a_broken_chain_is_one_line_and_status_1(cofal, site, options):
     assert err.count("\n") == 1
     assert "broken at line 1: its content was changed" in err
     assert "verified: " not in out
+    assert "compare it with a backup" in err
+    if not options:
+        assert "What left north by the 0 lines that fit: the chain is broken, this is not all" in " ".join(out.split())
     if options == ["--json"]:
         assert json.loads(out)["verified"] is False
     if options == ["--verify"]:
@@ -124,6 +127,13 @@ def test_a_ledger_without_its_second_file_is_doubted_in_one_line(cofal, site):
         Ledger(site / FILE).append(phase="query.describe", kind="description")
 
 
+@pytest.mark.parametrize("head", ["", "  ", "abc", "z" * 64])
+def test_a_head_that_is_none_verifies_nothing(cofal, site, head):
+    status, out, err = cofal("client", "ledger", site, "--verify", "--head", head)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"--head {head!r} is no head" in err
+
+
 def test_mistakes_name_the_remedy(cofal, site, tmp_path):
     for folder, words in ((tmp_path / "nowhere", "nowhere"), (tmp_path / "empty", "empty")):
         (tmp_path / "empty").mkdir(exist_ok=True)
@@ -137,6 +147,8 @@ def test_mistakes_name_the_remedy(cofal, site, tmp_path):
     assert status == 2
     assert "site-0" in err
     assert err.count("\n") == 1
+    for command in (["client", "identity"], ["privacy", "spent"]):
+        assert cofal(*command, run) == (2, "", err)
 
 
 @pytest.mark.parametrize("name", ["north", "st.gallen", 'a"b'])

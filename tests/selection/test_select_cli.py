@@ -79,6 +79,28 @@ def test_every_option_reaches_the_selection(files, tmp_path):
     assert [(pick["client"], pick["index"]) for pick in json.loads(result.output)["picks"]] == wanted.order
 
 
+@pytest.mark.parametrize(
+    ("options", "fitted"),
+    [
+        ([], {"lengthscale": 0.82}),
+        (["--kernel", "cauchy"], {"lengthscale": 1.0}),
+        (["--kernel", "tophat", "--lengthscale", 0.9], {"lengthscale": 1.0954}),
+        (["--method", "probcover", "--delta", 0.9], {"delta": 1.0954}),
+        (["--method", "probcover", "--delta", "auto"], {}),
+        (["--method", "typiclust", "--mechanism", "vmf"], {"mechanism": "vmf"}),
+    ],
+)
+def test_noise_and_what_was_fitted_to_it_are_told(files, tmp_path, options, fitted):
+    a, b, _ = files
+    common = ["--client", a, "--client", b, "--budget", 4, "--budget", 3, "--out", tmp_path / "picks.csv"]
+    assert json.loads(run(*common, *options, "--json").output)["noise"] is None
+    told = json.loads(run(*common, *options, "--epsilon", 0.6, "--json").output)["noise"]
+    assert told == pytest.approx({"epsilon": 0.6, "mechanism": "tangent", **fitted}, abs=1e-4)
+    words = run(*common, *options, "--epsilon", 0.6).output
+    assert f"noise {told['mechanism']} with epsilon 0.6 on every embedding" in words
+    assert all(f"{name} {told[name]:.4g}, fitted to it" in words for name in ("delta", "lengthscale") if name in told)
+
+
 def test_npz_with_one_array_is_read(files, tmp_path):
     a, _, arrays = files
     np.savez(tmp_path / "one.npz", arrays[0])
@@ -105,7 +127,7 @@ def test_wrong_files_are_named(files, tmp_path):
     assert "Python objects" in refused("--client", tmp_path / "objects.npy", "--budget", 1, *out)
     assert "holds 2 arrays (x, y)" in refused("--client", tmp_path / "two.npz", "--budget", 1, *out)
     both = refused("--client", a, "--client", tmp_path / "wide.npy", "--budget", 1, "--budget", 1, *out)
-    assert "client 1 has embeddings of 7 dimensions but client 0 has 6" in both
+    assert f"client 1 ({tmp_path / 'wide.npy'}) has embeddings of 7 dimensions but client 0 ({a}) has 6" in both
     assert not (tmp_path / "picks.csv").exists()
 
 
@@ -119,16 +141,28 @@ def test_wrong_values_are_named(files, tmp_path):
     np.save(tmp_path / "zero.npy", broken)
     (tmp_path / "far.txt").write_text("30\n")
     (tmp_path / "word.txt").write_text("3\nfour\n")
-    assert "row 7 of client 0 holds NaN" in refused("--client", tmp_path / "nan.npy", "--budget", 1, *out)
-    assert "row 7 of client 0 is all zeros" in refused("--client", tmp_path / "zero.npy", "--budget", 1, *out)
+    assert f"row 7 of client 0 ({tmp_path / 'nan.npy'}) holds NaN" in refused(
+        "--client", tmp_path / "nan.npy", "--budget", 1, *out
+    )
+    assert f"row 7 of client 0 ({tmp_path / 'zero.npy'}) is all zeros" in refused(
+        "--client", tmp_path / "zero.npy", "--budget", 1, *out
+    )
     assert "is -1" in refused("--client", a, "--budget", -1, *out)
     assert "31" in refused("--client", a, "--budget", 31, *out)
     assert "1 budgets" in refused("--client", a, "--client", b, "--budget", 1, *out)
-    assert "position 30 of client 0" in refused("--client", a, "--budget", 1, "--labeled", tmp_path / "far.txt", *out)
+    assert f"position 30 of client 0 ({a})" in refused(
+        "--client", a, "--budget", 1, "--labeled", tmp_path / "far.txt", *out
+    )
     assert "line 2" in refused("--client", a, "--budget", 1, "--labeled", tmp_path / "word.txt", *out)
     assert "'maxherding'" in refused("--client", a, "--budget", 1, "--method", "maxherdng", *out)
     assert "--delta wide" in refused("--client", a, "--budget", 1, "--method", "probcover", "--delta", "wide", *out)
-    assert "'delta'" in refused("--client", a, "--budget", 1, "--method", "maxherding", "--delta", "0.5", *out)
+    assert "'delta', which belongs to probcover" in refused("--client", a, "--budget", 1, "--delta", "0.5", *out)
+    veiled = ("--client", a, "--budget", 1, "--coordination", "aggregate", *out)
+    assert "'memory_limit' under this coordination" in refused(*veiled, "--memory-limit", 1)
+    kernels = refused("--client", a, "--budget", 1, "--kernel", "gausian", *out)
+    assert kernels.endswith("did you mean 'gaussian'? (known: gaussian, laplace, cauchy, tophat)")
+    for limit in ("-1", "0", "nan", "inf"):
+        assert f"--memory-limit {limit} " in refused("--client", a, "--budget", 1, "--memory-limit", limit, *out)
     assert not (tmp_path / "picks.csv").exists()
 
 
@@ -149,7 +183,7 @@ def test_the_process_exits_2_with_one_line_and_no_traceback(files, tmp_path):
         command("--client", a, "--budget", 99, "--out", tmp_path / "picks.csv"), capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("cofal: the budget of client 0 is 99")
+    assert done.stderr.startswith(f"cofal: the budget of client 0 ({a}) is 99")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

@@ -133,8 +133,8 @@ def ledger_command(
     site: Annotated[Path, typer.Argument(help="Folder of the site.", show_default=False)],
     verify: Annotated[bool, typer.Option("--verify", help="Only check the chain: one line, no table.")] = False,
     head: Annotated[
-        str, typer.Option(help="A head noted earlier: the chain is broken if no line bears it any more.")
-    ] = "",
+        str | None, typer.Option(help="A head noted earlier: the chain is broken if no line bears it any more.")
+    ] = None,
     asked: Annotated[
         bool, typer.Option("--asked", help="Also list every question of selections from aggregates, with its numbers.")
     ] = False,
@@ -148,15 +148,18 @@ def ledger_command(
     Example: cofal client ledger demo/sites/site-0
     """
     import json
+    import re
 
     from cofal.errors import CofalError, UserError
+    from cofal.federation.site_settings import refuse_run
     from cofal.privacy.ledger import FILE, read_ledger
     from cofal.report.egress import ledger_account, ledger_questions
 
-    if (site / "sites").is_dir():
-        names = ", ".join(sorted(folder.parent.name for folder in site.glob("sites/*/site.toml")))
-        raise UserError(f"{site} is a run, not a site; give one of its sites, {site / 'sites'}/NAME (NAME: {names})")
-    reading = read_ledger(site / FILE, head.strip().lower())
+    refuse_run(site)
+    noted = None if head is None else head.strip().lower()
+    if noted is not None and not re.fullmatch("[0-9a-f]{64}", noted):
+        raise UserError(f"--head {head!r} is no head of a ledger (64 hexadecimal digits); give one as it was printed")
+    reading = read_ledger(site / FILE, noted or "")
     if json_:
         more = {"asked": ledger_questions(reading)} if asked else {}
         print(json.dumps({"site": site.name, "verified": not reading.broken, **ledger_account(reading), **more}))
@@ -165,7 +168,10 @@ def ledger_command(
         if asked:
             _print_questions(reading)
     if reading.broken:
-        raise CofalError(f"the ledger of {site} is broken at {reading.broken}")
+        raise CofalError(
+            f"the ledger of {site} is broken at {reading.broken}; compare it with a backup, and until then rely on "
+            "nothing that it says from there on"
+        )
     if reading.doubt:
         typer.echo(f"cofal: warning: {reading.doubt}; a head noted elsewhere would (--head HASH)", err=True)
     if not json_:
@@ -181,7 +187,10 @@ def _print_table(name: str, reading: Reading) -> None:
     from cofal.report.egress import ledger_account
 
     account, console = ledger_account(reading), Console()
-    table = Table(title=f"What left {escape(name)}", title_justify="left", show_footer=True)
+    title = f"What left {escape(name)}"
+    if reading.broken:
+        title += f" by the {len(reading.entries):,} lines that fit: the chain is broken, this is not all"
+    table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("phase", "in all")
     table.add_column("kind")
     table.add_column("messages", f"{account['messages']:,}", justify="right")

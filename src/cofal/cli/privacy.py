@@ -48,9 +48,11 @@ def attack_command(
     from cofal.privacy.attacks.scene import open_scene
     from cofal.privacy.attacks.study import attack
     from cofal.rundir import RunDir
-    from cofal.selection.aggregate.select import aggregate_method
+    from cofal.selection.aggregate.select import METHODS, aggregate_method
+    from cofal.selection.api import SELECTORS, check_known
 
     levels = _levels(epsilons)
+    check_known("method", method, METHODS if method not in SELECTORS else list(SELECTORS))
     aggregate_method(method)
     out = out or run_dir / "privacy"
     for name in FILES:

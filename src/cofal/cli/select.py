@@ -69,10 +69,13 @@ def select_command(
 
     Example: cofal select --client a.npy --client b.npy --budget 10 --budget 10 --out picks.csv
     """
+    import math
     import time
 
     from cofal.files import check_writable
     from cofal.selection import select
+    from cofal.selection.api import check_known
+    from cofal.selection.kernels import NAMES
 
     params: dict[str, Any] = {}
     if delta is not None:
@@ -80,8 +83,11 @@ def select_command(
     if lengthscale is not None:
         params["lengthscale"] = lengthscale
     if kernel is not None:
+        check_known("kernel", kernel, NAMES)
         params["kernel"] = kernel
     if memory_limit is not None:
+        if not 0 < memory_limit < math.inf:
+            raise UserError(f"--memory-limit {memory_limit:g} is no amount of memory; give GiB above 0, such as 2")
         params["memory_limit"] = int(memory_limit * 2**30)
     if approx:
         params["approx"] = True
@@ -91,22 +97,56 @@ def select_command(
     embeddings = [embeddings_of(path) for path in client]
     positions = None if not labeled else [_positions(path) for path in labeled]
     started = time.monotonic()
-    picks = select(
-        embeddings,
-        total if total is not None else budget or [],
-        method,
-        coordination,
-        positions,
-        seed=seed,
-        epsilon=epsilon,
-        mechanism=mechanism,
-        sharing=sharing,
-        device=device,
-        **params,
-    )
+    try:
+        picks = select(
+            embeddings,
+            total if total is not None else budget or [],
+            method,
+            coordination,
+            positions,
+            seed=seed,
+            epsilon=epsilon,
+            mechanism=mechanism,
+            sharing=sharing,
+            device=device,
+            **params,
+        )
+    except UserError as error:
+        raise UserError(_with_files(str(error), client)) from None
     seconds = time.monotonic() - started
     _write(out, picks)
-    _summary(picks, client, [len(array) for array in embeddings], method, coordination, seconds, out, json_)
+    noise = _noise(method, params, epsilon, mechanism, embeddings[0].shape[1]) if epsilon else {}
+    _summary(picks, client, [len(array) for array in embeddings], method, coordination, noise, seconds, out, json_)
+
+
+def _with_files(message: str, files: list[Path]) -> str:
+    """Beside the number of a client the file that was given for it."""
+    import re
+
+    def named(found: re.Match[str]) -> str:
+        number = int(found[1])
+        return f"{found[0]} ({files[number]})" if number < len(files) else found[0]
+
+    return re.sub(r"\bclient (\d+)\b", named, message)
+
+
+def _noise(method: str, params: dict[str, Any], epsilon: float, mechanism: str, d: int) -> dict[str, Any]:
+    """What was done to the embeddings, and how the method's reach was fitted to it."""
+    import inspect
+
+    from cofal.privacy.perturbation import kept_cosine
+    from cofal.selection.api import SELECTORS
+    from cofal.selection.maxherding import fitted_lengthscale
+    from cofal.selection.probcover import noised_radius
+
+    kept = kept_cosine(epsilon, d, mechanism)
+    used = {name: each.default for name, each in inspect.signature(SELECTORS[method]).parameters.items()} | params
+    told: dict[str, Any] = {"epsilon": epsilon, "mechanism": mechanism}
+    if method == "maxherding":
+        told["lengthscale"] = fitted_lengthscale(used["kernel"], used["lengthscale"], kept)
+    if method == "probcover" and used["delta"] != "auto":
+        told["delta"] = noised_radius(used["delta"], kept)
+    return told
 
 
 def _radius(text: str) -> float | str:
@@ -182,6 +222,7 @@ def _summary(
     sizes: list[int],
     method: str,
     coordination: str,
+    noise: dict[str, Any],
     seconds: float,
     out: Path,
     as_json: bool,
@@ -198,6 +239,7 @@ def _summary(
             "coordination": coordination,
             "picks": [{"client": c, "index": i} for c, i in picks.order],
             "clients": [{"file": str(f), "rows": n, "picked": k} for f, n, k in zip(files, sizes, counts)],
+            "noise": noise or None,
             "seconds": round(seconds, 3),
             "coverage_loss": picks.coverage_loss,
             "rounds": picks.rounds,
@@ -215,6 +257,10 @@ def _summary(
     for number, (file, rows, count) in enumerate(zip(files, sizes, counts)):
         table.add_row(str(number), str(file), f"{rows:,}", f"{count:,}")
     Console().print(table)
+    if noise:
+        fitted = [f"{name} {noise[name]:.4g}, fitted to it" for name in ("lengthscale", "delta") if name in noise]
+        told = [f"noise {noise['mechanism']} with epsilon {noise['epsilon']:g} on every embedding", *fitted]
+        typer.echo("; ".join(told))
     if picks.decision is not None:
         typer.echo(picks.decision.in_words())
     if picks.coverage_loss is not None:

@@ -62,6 +62,15 @@ def create_site(folder: Path, settings: SiteSettings) -> None:
     write_text(Path(folder) / SETTINGS, commented_toml(settings))
 
 
+def refuse_run(folder: Path) -> None:
+    """Raise if `folder` is a run, whose sites are in it, and not one site."""
+    if (folder / "sites").is_dir():
+        names = ", ".join(sorted(file.parent.name for file in folder.glob(f"sites/*/{SETTINGS}")))
+        raise UserError(
+            f"{folder} is a run, not a site; give one of its sites, {folder / 'sites'}/NAME (NAME: {names})"
+        )
+
+
 def read_settings(folder: Path) -> SiteSettings:
     """The settings of the site in `folder`; a mistake in the file is told with its key."""
     file = Path(folder) / SETTINGS
@@ -69,7 +78,8 @@ def read_settings(folder: Path) -> SiteSettings:
         written = json.dumps(tomllib.loads(file.read_text(encoding="utf-8")), default=str)
         return SiteSettings.model_validate_json(written, strict=True)  # a policy says true or false, not "no"
     except OSError as error:
-        raise UserError(f"no site at {folder}: {error.strerror}; make one with cofal client init") from None
+        refuse_run(Path(folder))
+        raise UserError(f"no site at {folder}: {SETTINGS}: {error.strerror}; make one with cofal client init") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not valid TOML: {error}; correct it") from None
     except ValidationError as error:

@@ -68,16 +68,14 @@ def select(
     carry that noise and none is added, as at a server that was sent them. sharing: what clients show under auto,
     embeddings or aggregates. params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
     """
-    if coordination not in COORDINATIONS:
-        raise UserError(_unknown("coordination", coordination, COORDINATIONS))
+    check_known("coordination", coordination, COORDINATIONS)
     noise_scale(epsilon)  # refuses what is no amount of noise
     if epsilon and coordination not in ("central", "auto"):
         raise UserError(
             f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "
             f"with {coordination!r} no embedding leaves a client"
         )
-    if sharing not in SHARINGS:
-        raise UserError(_unknown("sharing", sharing, SHARINGS))
+    check_known("sharing", sharing, SHARINGS)
     if sharing == "aggregates" and coordination == "central":
         raise UserError("sharing = 'aggregates' is for auto; use coordination = 'aggregate' or 'auto', not 'central'")
     veiled = coordination == "auto" and sharing == "aggregates"
@@ -195,8 +193,7 @@ def _noised(
 def _selector(method: str | Selector) -> Selector:
     if callable(method):
         return method
-    if method not in SELECTORS:
-        raise UserError(_unknown("method", method, list(SELECTORS)))
+    check_known("method", method, list(SELECTORS))
     return SELECTORS[method]
 
 
@@ -208,12 +205,22 @@ def _check_params(method: str | Selector, selector: Callable[..., Any], params: 
     name = method if isinstance(method, str) else getattr(method, "__name__", "this method")
     for given in params:
         if given not in known:
+            owners = [each for each, other in SELECTORS.items() if given in inspect.signature(other).parameters]
+            if owners and name not in owners:
+                raise UserError(
+                    f"{name} takes no parameter {given!r}, which belongs to {' and '.join(owners)}; leave it out, "
+                    f"or use method {owners[0]!r}"
+                )
+            if owners:
+                raise UserError(f"{name} takes no parameter {given!r} under this coordination; leave it out")
             if not known:
                 raise UserError(f"{name} takes no parameter {given!r}; leave it out")
             near = difflib.get_close_matches(given, known, n=1, cutoff=0.0)
             raise UserError(f"{name} takes no parameter {given!r}; did you mean {near[0]}? (known: {', '.join(known)})")
 
 
-def _unknown(what: str, value: object, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.0)
-    return f"unknown {what} {value!r}; did you mean {near[0]!r}? (known: {', '.join(known)})"
+def check_known(what: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a name that is not among the known ones, with the nearest."""
+    if value not in known:
+        near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.0)
+        raise UserError(f"unknown {what} {value!r}; did you mean {near[0]!r}? (known: {', '.join(known)})")

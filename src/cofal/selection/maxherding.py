@@ -40,11 +40,15 @@ def maxherding(
     """
     lengthscale = checked_lengthscale(lengthscale)
     if correct_lengthscale and kept_cosine != 1:
-        if kernel == "gaussian":
-            lengthscale = noised_lengthscale(lengthscale, kept_cosine)
-        elif kernel == "tophat":
-            lengthscale = noised_radius(lengthscale, kept_cosine)
+        lengthscale = fitted_lengthscale(kernel, lengthscale, kept_cosine)
     return cover(pool, budgets, make_kernel(kernel, pool.d, lengthscale), rng, memory_limit, approx, kinds)
+
+
+def fitted_lengthscale(kernel: object, lengthscale: float, kept_cosine: float) -> float:
+    """The lengthscale for noised rows; of kernels for which there is no such, the one that was given."""
+    if kernel == "gaussian":
+        return noised_lengthscale(lengthscale, kept_cosine)
+    return noised_radius(lengthscale, kept_cosine) if kernel == "tophat" else lengthscale
 
 
 def noised_lengthscale(lengthscale: float, kept_cosine: float) -> float:
