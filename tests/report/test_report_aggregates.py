@@ -12,6 +12,7 @@ from cofal.config import load
 from cofal.federation.embedded import run_embedded
 from cofal.federation.phases.overheard import read_heard
 from cofal.federation.site import open_site
+from cofal.report.account import traffic
 from cofal.report.facts import Facts
 from cofal.report.page import render
 from small_run import SMALL
@@ -68,9 +69,22 @@ def test_the_map_names_no_image(finished):
     text = render(Facts(finished))
     section = re.search(r'<section id="map".*?</section>', text, re.S).group()
     assert "Each dot is a centroid" in section
+    assert "beside counts and distances it is all that the server saw of them" in section
+    _, marked, alone = Facts(finished).heard
+    told = f"{alone} of the {alone + sum(map(len, marked.values()))} picks of all selectors and budgets have no mark"
+    assert (told in section) == (alone > 0)
+    assert alone + sum(map(len, marked.values())) == 3 * 12
     assert "which image, its site knows" in section
     assert len(re.findall(r'class="pick ', section)) >= 18
     ids = open_site(next(finished.sites.glob("site-*"))).train.ids
     assert not any(sample in section for sample in ids)
     assert 'id="redundancy"' not in text
     assert "the clients kept theirs" in text
+
+
+@pytest.mark.parametrize("kinds", [["aggregate"], ["aggregate", "per-client"]])
+def test_names_of_picks_are_said_to_have_left_where_clients_chose_alone(written_run, kinds):
+    accuracies = {("maxherding", kind): [0.5, 0.6] for kind in kinds}
+    run = written_run(methods=("maxherding",), kinds=tuple(kinds), accuracies=accuracies, share="none")
+    left = traffic(Facts(run))["left"]
+    assert ("names of picked images" in left) == ("per-client" in kinds)

@@ -89,6 +89,7 @@ frame.onload = () => {
   const seen = {
     width: root.clientWidth, needed: root.scrollWidth,
     heads: of(".balance thead th").map((e) => box(e).height / parseFloat(getComputedStyle(e).lineHeight)),
+    hidden: of(".scroll").filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent.trim().split("\\n")[0]),
     cut: of(".chart text").filter((e) => box(e).right > box(e.closest("svg")).right + 1).map((e) => e.textContent),
     names: of(".chart .name").length,
   };
@@ -117,6 +118,24 @@ def test_a_report_fits_a_telephone_and_a_tablet(written_run, tmp_path, width):
         assert seen["needed"] <= seen["width"] <= width, page
         assert max(seen["heads"]) < 3.6, "the head of a column stands on end"  # two lines and the padding
         assert (seen["cut"], seen["names"] >= names) == ([], True)
+
+
+def test_every_table_is_whole_on_a_desk(written_run, tmp_path):
+    """Seven tracks, four sites that sent unlike amounts, and every kind of reply."""
+    run = written_run(methods=("maxherding", "probcover", "typiclust", "random"), clients=("a", "b", "c", "d"))
+    sent = {
+        site: {"aggregate": {"messages": 84, "up": 540_000 + 9000 * k, "down": 546_800 + 900 * k}}
+        for k, site in enumerate("abcd")
+    }
+    info = json.loads(run.info.read_text())
+    for method in ("maxherding", "probcover", "typiclust"):
+        info["traffic"][f"select {method}-aggregate"] = {"up": 1, "down": 1, "round_trips": 5_880, "left": sent}
+    run.info.write_text(json.dumps(info))
+    write_report(run)
+    text = json.dumps(run.report.read_text(encoding="utf-8")).replace("</", "<\\/").replace("<!--", "\\u003c!--")
+    framed = tmp_path / "framed.html"
+    framed.write_text(RULER.replace("WIDTH", "1200").replace("PAGE", text), encoding="utf-8")
+    assert seen_in(framed, tmp_path)["hidden"] == []
 
 
 def seen_in(page, tmp_path):

@@ -190,3 +190,26 @@ def test_a_real_run(small, cache, tmp_path):
     for step in picks:
         for pick in step["picks"]:
             assert f"{pick['id']}\n{pick['client']}\nasked as number {pick['rank'] + 1}" in tips
+
+
+def test_phases_stand_in_their_order_though_a_run_goes_back_and_forth(written_run):
+    run = written_run()
+    info = json.loads(run.info.read_text())
+    counted = {"up": 1, "down": 1, "round_trips": 1, "left": {"north": {"ids": {"messages": 1, "up": 1, "down": 1}}}}
+    came = ["describe", "select maxherding-central", "train", "select probcover-per-client", "assign", "embed", "odd"]
+    info["traffic"] = {phase: {**counted, **info["traffic"].get(phase, {})} for phase in came}
+    run.info.write_text(json.dumps(info))
+    found = page(run)
+    words = [
+        "Roll call",
+        "embedding",
+        "MaxHerding together",
+        "ProbCover alone",
+        "telling each",
+        "training the cl",
+        "odd",
+    ]
+    for section in ("egress", "traffic"):
+        text = found.sections[section][found.sections[section].index("Roll call") :]
+        places = [text.index(word) for word in words]
+        assert places == sorted(places), section

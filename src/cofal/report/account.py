@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cofal.report.facts import VEILED, WORDS, Facts, title, track_title
+from cofal.report.facts import ALONE, VEILED, WORDS, Facts, title, track_title
 
 PHASES = {
     "describe": "Roll call",
@@ -16,6 +16,8 @@ PHASES = {
     "progress": "Between the phases: how far the labelling is",
     "select main": "Phase II: selections",
 }
+# By the first word of its name; a run goes from selecting to training and back, which no reader wants to follow.
+_ORDER = ("describe", "pretrain", "embed", "advise", "select", "assign", "progress", "train", "evaluate")
 LEFT = {
     "raw": "Every client sent the server the embedding of each of its images, as it is, and model weights.",
     "perturbed": "Every client sent the server the embedding of each of its images, noise added, and model weights.",
@@ -91,7 +93,8 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
     if not counted:
         return None
     rows = [
-        (phase_title(name), each["round_trips"], size(each["up"]), size(each["down"])) for name, each in counted.items()
+        (phase_title(name), each["round_trips"], size(each["up"]), size(each["down"]))
+        for name, each in in_order(counted).items()
     ]
     total = [sum(each[key] for each in counted.values()) for key in ("round_trips", "up", "down")]
     share = facts.share
@@ -99,7 +102,9 @@ def traffic(facts: Facts) -> dict[str, Any] | None:
     if share == "none" and any(kind == VEILED for _, kind in facts.curves):
         left = (
             "No embedding left a client: centroids and counts of at least "
-            f"{facts.config.selection.min_region} samples, distances and model weights did."
+            f"{facts.config.selection.min_region} samples, distances"
+            f"{', names of picked images' if any(kind == ALONE for _, kind in facts.curves) else ''} "
+            "and model weights did."
         )
     if share == "perturbed":
         left += f" The noise moves an embedding by {facts.config.selection.epsilon:g} on average (unit vectors)."
@@ -121,6 +126,12 @@ def _is_partial(facts: Facts, counted: dict[str, dict[str, int]]) -> bool:
         "train": facts.config.train.rounds * len(facts.results),
     }
     return any(counted.get(phase, {}).get("round_trips", 0) < least for phase, least in wanted.items())
+
+
+def in_order(phases: dict[str, Any]) -> dict[str, Any]:
+    """What is noted of each phase, in the order of the phases; selections as they came."""
+    known = {name: number for number, name in enumerate(_ORDER)}
+    return dict(sorted(phases.items(), key=lambda each: known.get(each[0].partition(" ")[0], len(known))))
 
 
 def phase_title(name: str) -> str:

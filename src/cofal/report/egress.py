@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cofal.privacy.ledger import Reading
-from cofal.report.account import phase_title, size
+from cofal.report.account import in_order, phase_title, size
 from cofal.report.facts import Facts
 
 # From the most telling kind to the least, as a person would say it; the last two are replies that held nothing.
@@ -31,7 +31,9 @@ Left = dict[str, dict[str, dict[str, int]]]  # site -> kind -> messages, up, dow
 def egress(facts: Facts) -> dict[str, Any] | None:
     """Rows by phase and kind, totals by site and kind; None for a run that did not count by kind."""
     phases: dict[str, Left] = {
-        phase: counted["left"] for phase, counted in facts.info.get("traffic", {}).items() if counted.get("left")
+        phase: counted["left"]
+        for phase, counted in in_order(facts.info.get("traffic", {})).items()
+        if counted.get("left")
     }
     if not phases:
         return None

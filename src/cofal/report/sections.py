@@ -103,6 +103,7 @@ def embedding_map(facts: Facts, places: Map, marked: Picks, found: Redundancy | 
         "centroids": places.centroids,
         "least": facts.config.selection.min_region,
         "alone": facts.heard[2] if places.centroids and facts.heard else 0,
+        "picks": facts.heard[2] + facts.heard[0].terms["picks"] if places.centroids and facts.heard else 0,
         "panels": panels,
         "shown": facts.map_budget,
         "budgets": [budget for budget in facts.budgets if budget <= _MOST_PICKS_SHOWN] or facts.budgets[:1],
