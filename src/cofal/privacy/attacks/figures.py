@@ -16,14 +16,23 @@ _WORDS = {
     "aggregate": "aggregates only",
     "nothing": "nothing leaves (each alone)",
 }
+_POINT = 6  # points of 1/72 inch from the middle of a mark that names keep off
+_NAMES = 1.5  # inches for the names of the rows of pictures
+_MARGIN = 12  # such points right of the axes where a name may reach
 
 
 def leakage(study: Study) -> bytes:
     """PNG: what each way of sharing keeps of the accuracy, against what an attacker gets out of it."""
+    return _png(against_leakage(study))
+
+
+def against_leakage(study: Study) -> Any:
+    """The figure of `leakage`."""
     figure, (left, right) = _canvas(2, (11.5, 4.9))
     _panel(left, study, lambda row: row.membership)
     left.set_xlabel("Was this image there? Success of the best attack\n(0.5: coin toss, 1: always right)")
-    left.set_ylabel("Mean test accuracy over the label budgets (%)")
+    start = "" if left.get_ylim()[0] <= 0 else "\n(the axis does not start at 0)"
+    left.set_ylabel(f"Mean test accuracy over the label budgets (%){start}")
     left.set_xlim(0.47, 1.06)
     _panel(right, study, lambda row: row.likeness.ssim)
     right.set_xlabel("Likeness of rebuilt pictures to the originals\n(structural similarity; 1: the same)")
@@ -31,13 +40,15 @@ def leakage(study: Study) -> bytes:
     handles, names = left.get_legend_handles_labels()
     figure.legend(handles, names, loc="lower center", ncols=4, frameon=False, fontsize=9.5)
     figure.tight_layout(rect=(0, 0.07, 1, 0.97))
-    return _png(figure)
+    _label(left, study, lambda row: row.membership)
+    _label(right, study, lambda row: row.likeness.ssim)
+    return figure
 
 
 def _panel(axes: Any, study: Study, leak: Any) -> None:
     groups: dict[str, list[Row]] = {}
     for row in study.rows:
-        groups.setdefault(row.level.mechanism if row.level.kind == "noise" else row.level.kind, []).append(row)
+        groups.setdefault(_kind(row), []).append(row)
     raw = [row for row in study.rows if row.level.kind == "noise" and row.level.epsilon == 0]
     for name, rows in groups.items():
         line = [*(raw if name == "vmf" else []), *rows]
@@ -51,9 +62,6 @@ def _panel(axes: Any, study: Study, leak: Any) -> None:
             [100 * row.accuracy_error for row in rows],
             fmt=marker, ms=7, color=colour, elinewidth=1, capsize=2.5, label=_WORDS[name],
         )  # fmt: skip
-    for row in study.rows:
-        if row.level.kind == "noise":
-            _label(axes, study, row, leak(row))
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     axes.grid(color="#dfe3ea", lw=0.7)
@@ -62,30 +70,69 @@ def _panel(axes: Any, study: Study, leak: Any) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _label(axes: Any, study: Study, row: Row, x: float) -> None:
-    """The noise level beside a point: above the better of the two mechanisms, below the other."""
-    level, height = row.level, 100 * row.accuracy
-    rivals = [
-        each.accuracy for each in study.rows if each.level.kind == "noise" and each.level.epsilon == level.epsilon
-    ]
-    up = row.accuracy >= max(rivals)
-    edge = height + (1 if up else -1) * 100 * row.accuracy_error
-    axes.annotate(
-        f"ε {level.epsilon:g}" if level.epsilon else "raw",
-        (x, edge if level.epsilon else height),
-        textcoords="offset points",
-        xytext=(0, 5 if up else -6) if level.epsilon else (8, -4),
-        ha="center" if level.epsilon else "left",
-        va=("bottom" if up else "top") if level.epsilon else "baseline",
-        fontsize=8.5,
-        color=_COLOURS[level.mechanism],
-    )
+def _label(axes: Any, study: Study, leak: Any) -> None:
+    """Name every point where that hides no point and no other name; for axes that have their final place."""
+    points = [_around(axes, leak(row), row) for row in study.rows]
+    names: list[Any] = []
+    for row, (left, bottom, right, top) in zip(study.rows, points, strict=True):
+        middle, centre = (left + right) / 2, (bottom + top) / 2
+        above, below = (middle, top, "center", "bottom"), (middle, bottom, "center", "top")
+        beside = [(right, centre, "left", "center"), (left, centre, "right", "center")]
+        corners = [(x, y, ha, va) for x, _, ha, _ in beside for _, y, _, va in (above, below)]
+        near = [above, below] if _better(study, row) else [below, above]
+        tried: list[tuple[float, int, Any, Any]] = []
+        for x, y, ha, va in [*near, *beside, *corners] if row.level.epsilon else [*beside, *near, *corners]:
+            name = axes.text(
+                x, y, _name(row), transform=None, ha=ha, va=va, fontsize=8.5, color=_COLOURS[_kind(row)]
+            )  # fmt: skip
+            box = name.get_window_extent().extents
+            hidden = sum(_shared(box, other) for other in [*points, *names])
+            tried.append((hidden + _outside(box, axes), len(tried), name, box))
+        best = min(tried, key=lambda each: each[:2])
+        for each in tried:
+            if each is not best:
+                each[2].remove()
+        names.append(best[3])
+
+
+def _around(axes: Any, x: float, row: Row) -> tuple[float, float, float, float]:
+    """A point and its error bar in pixels: left, bottom, right, top."""
+    heights = [100 * (row.accuracy + sign * row.accuracy_error) for sign in (-1, 1)]
+    (middle, low), (_, high) = axes.transData.transform([(x, height) for height in heights])
+    reach = _POINT * axes.figure.dpi / 72
+    return middle - reach, low - reach, middle + reach, high + reach
+
+
+def _shared(a: Any, b: Any) -> float:
+    """Square pixels that two boxes have in common."""
+    return float(max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1])))
+
+
+def _outside(box: Any, axes: Any) -> float:
+    """Square pixels of a box that are left or below of the axes, where numbers stand, or off the picture."""
+    inside = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1 + _MARGIN * axes.figure.dpi / 72, axes.bbox.y1)
+    return _shared(box, box) - _shared(box, inside)
+
+
+def _better(study: Study, row: Row) -> bool:
+    """Is its accuracy the better one of the two mechanisms? That one has its name above."""
+    return all(row.accuracy >= each.accuracy for each in study.rows if each.level.epsilon == row.level.epsilon)
+
+
+def _name(row: Row) -> str:
+    if row.level.kind == "noise":
+        return f"ε {row.level.epsilon:g}" if row.level.epsilon else "raw"
+    return "aggregates" if row.level.kind == "aggregate" else "nothing leaves"
+
+
+def _kind(row: Row) -> str:
+    return row.level.mechanism if row.level.kind == "noise" else row.level.kind
 
 
 def pictures(study: Study) -> bytes:
     """PNG: the same images at every level, rebuilt by the attacker's decoder."""
     rows, columns = len(study.grid), len(study.grid[0][1])
-    figure, axes = _canvas(rows * columns, (2.9 + 0.8 * columns, 0.86 * rows + 0.3), shape=(rows, columns))
+    figure, axes = _canvas(rows * columns, (_NAMES + 0.8 * columns, 0.86 * rows + 0.3), shape=(rows, columns))
     for number, (name, images) in enumerate(study.grid):
         for column in range(columns):
             place = axes[number][column]
@@ -99,7 +146,7 @@ def pictures(study: Study) -> bytes:
             fontweight="bold" if number == 0 else "normal",
         )  # fmt: skip
     figure.subplots_adjust(
-        left=2.75 / (2.9 + 0.8 * columns), right=0.99, top=0.985, bottom=0.015, wspace=0.06, hspace=0.1
+        left=(_NAMES - 0.15) / (_NAMES + 0.8 * columns), right=0.99, top=0.985, bottom=0.015, wspace=0.06, hspace=0.1
     )
     return _png(figure)
 
