@@ -17,7 +17,8 @@ from small_run import SMALL
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, cache):
-    return run_embedded(load("digits", SMALL), tmp_path_factory.mktemp("attacked") / "run", cache)
+    config = load("digits", [*SMALL, "selection.min_region=4"])
+    return run_embedded(config, tmp_path_factory.mktemp("attacked") / "run", cache)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,9 @@ def test_all_files_are_written_and_the_page_needs_no_other(attacked):
     assert "http" not in page.replace("http://www.w3.org", "")
     assert json.loads((out / "attack.json").read_text()) == found
     assert "| aggregates |" in (out / "attack.md").read_text()
+    assert "this run sent raw embeddings: an attacker traces" in (out / "attack.md").read_text()
+    assert found["this run sent"] == {"level": "raw", "aggregates": False, "secure_sums": False}
+    assert found["min_region"] == 4  # as the run has it
 
 
 def test_the_figures_make_sense(attacked):

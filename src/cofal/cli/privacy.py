@@ -23,7 +23,9 @@ def attack_command(
     method: Annotated[
         str, typer.Option(help="Selector: probcover, typiclust or maxherding, central and from aggregates.")
     ] = "maxherding",
-    min_region: Annotated[int, typer.Option(min=1, help="Fewest samples behind anything an aggregate tells.")] = 5,
+    min_region: Annotated[
+        int | None, typer.Option(min=1, help="Fewest samples behind anything an aggregate tells. Default: the run's.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the attacker's decoder.")] = 600,
     most: Annotated[int, typer.Option(min=40, help="Images of all sites that take part; enough is enough.")] = 8000,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
@@ -44,9 +46,10 @@ def attack_command(
     from rich.table import Table
 
     from cofal.files import check_writable
-    from cofal.privacy.attacks.page import FILES, HEADINGS, SHORT, cells, content, remarks, write_study
+    from cofal.privacy.attacks.page import FILES, HEADINGS, SHORT, cells, content, finding, remarks, write_study
     from cofal.privacy.attacks.scene import open_scene
     from cofal.privacy.attacks.study import attack
+    from cofal.report.facts import Facts
     from cofal.rundir import RunDir
     from cofal.selection.aggregate.select import METHODS, aggregate_method
     from cofal.selection.api import SELECTORS, check_known
@@ -55,17 +58,20 @@ def attack_command(
     check_known("method", method, METHODS if method not in SELECTORS else list(SELECTORS))
     aggregate_method(method)
     out = out or run_dir / "privacy"
+    folder = RunDir(run_dir)
+    least = min_region or Facts(folder).config.selection.min_region
     for name in FILES:
         check_writable(out / name)
     errors = Console(stderr=True)
     with errors.status("opening the run") as status:
-        scene = open_scene(RunDir(run_dir), seed, most)
-        study = attack(scene, levels, method=method, min_region=min_region, steps=steps, seed=seed, told=status.update)
+        scene = open_scene(folder, seed, most)
+        study = attack(scene, levels, method=method, min_region=least, steps=steps, seed=seed, told=status.update)
     command = shlex.join(["cofal", *sys.argv[1:]])
     files = write_study(study, out, command)
     if json_:
         typer.echo(json.dumps(content(study, command)))
         return
+    typer.echo(finding(study))
     table = Table(title=f"Attacks on {run_dir}", title_justify="left", padding=(0, 0), collapse_padding=True)
     for number, heading in enumerate(SHORT):
         table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from cofal.config import Config
 from cofal.evaluation.curves import mean_height
+from cofal.federation.phases.embedding import sharing
 from cofal.federation.phases.selecting import method_params
 from cofal.learning.head import build_head, predict_proba, train_head
 from cofal.privacy.attacks.scene import Scene
@@ -27,15 +30,54 @@ class Level:
     mechanism: str = "tangent"
 
 
-def levels(epsilons: list[float]) -> list[Level]:
-    """Raw embeddings, both kinds of noise, aggregates, and nothing at all."""
-    noised = [epsilon for epsilon in epsilons if epsilon > 0]
+AGGREGATES, NOTHING = Level("aggregates", "aggregate"), Level("nothing", "nothing")
+
+
+def noise(epsilon: float, mechanism: str = "tangent") -> Level:
+    """Embeddings with noise, or raw ones at epsilon 0."""
+    return Level(f"{mechanism} {epsilon:g}", "noise", epsilon, mechanism) if epsilon else Level("raw", "noise")
+
+
+def levels(epsilons: Sequence[float], own: Level) -> list[Level]:
+    """Raw embeddings, both kinds of noise, aggregates, and nothing at all; a run's `own` level is always among them."""
+    wanted = sorted({*epsilons, *([own.epsilon] if own.kind == "noise" else [])})
     return [
-        *([Level("raw", "noise")] if 0.0 in epsilons else []),
-        *(Level(f"{m} {e:g}", "noise", e, m) for e in noised for m in ("tangent", "vmf")),
-        Level("aggregates", "aggregate"),
-        Level("nothing", "nothing"),
+        *([noise(0.0)] if 0.0 in wanted else []),
+        *(noise(epsilon, mechanism) for epsilon in wanted if epsilon > 0 for mechanism in ("tangent", "vmf")),
+        AGGREGATES,
+        NOTHING,
     ]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the clients of a run itself sent for its selections."""
+
+    level: Level  # the one of them that tells most
+    aggregates: bool  # that and no more, or beside embeddings
+    masked: bool  # sums of aggregates under masks: the server learned totals alone
+    methods: list[str]  # that chose by what was sent
+
+    @property
+    def words(self) -> str:
+        aggregates = "aggregates, with their sums under masks (secure sums)" if self.masked else "aggregates"
+        if self.level.kind != "noise":
+            return aggregates if self.aggregates else "nothing of their embeddings"
+        noise = f"embeddings with {self.level.mechanism} noise of {self.level.epsilon:g}"
+        return (noise if self.level.epsilon else "raw embeddings") + (f", and {aggregates}" if self.aggregates else "")
+
+
+def sent_by(config: Config) -> Sent:
+    """By a run's configuration."""
+    selection = config.selection
+    methods = [str(method) for method in selection.methods if method != "random"]
+    veiled = "aggregate" in selection.coordination
+    aggregates = bool(methods) and (veiled or ("auto" in selection.coordination and selection.sharing == "aggregates"))
+    if sharing(config) == "none":
+        level = AGGREGATES if aggregates else NOTHING
+    else:
+        level = noise(selection.epsilon, selection.mechanism)
+    return Sent(level, aggregates, aggregates and veiled and selection.secure_sums, methods)
 
 
 def accuracy(scene: Scene, level: Level, method: str, min_region: int, seed: int) -> tuple[float, float]:

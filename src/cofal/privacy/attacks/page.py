@@ -12,6 +12,9 @@ from cofal.files import write_bytes, write_json, write_text
 from cofal.privacy.attacks.figures import leakage, pictures
 from cofal.privacy.attacks.study import Row, Study
 from cofal.privacy.attacks.template import TEMPLATE
+from cofal.report.facts import title
+from cofal.report.finding import percent
+from cofal.selection.aggregate.select import METHODS
 
 FILES = ["attack.json", "attack.md", "leakage.png", "pictures.png", "attack.html"]
 HEADINGS = [
@@ -60,6 +63,11 @@ def content(study: Study, command: str) -> dict[str, Any]:
     return {
         "command": command,
         **study.facts,
+        "this run sent": {
+            "level": study.sent.level.name,
+            "aggregates": study.sent.aggregates,
+            "secure_sums": study.sent.masked,
+        },
         "reidentified with the seed known": study.known_seed,
         "class seen in real images": study.ceiling,
         "levels": [
@@ -86,14 +94,21 @@ def content(study: Study, command: str) -> dict[str, Any]:
 
 def markdown(study: Study, command: str) -> str:
     """Both tables and what they mean, as Markdown."""
-    lines = ["# What an attacker gets out of what leaves a client", "", f"`{command}`", ""]
+    lines = [
+        "# What an attacker gets out of what leaves a client",
+        "",
+        f"**{finding(study)}.**",
+        "",
+        f"`{command}`",
+        "",
+    ]
     lines += [*(f"{paragraph}\n" for paragraph in explanation(study)), ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "| --- |" + " ---: |" * (len(HEADINGS) - 1)]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in study.rows]
     lines += ["", *(f"* {note}" for note in remarks(study))]
-    lines += ["", "## Membership from one release of regions", "", REGIONS_TEXT, ""]
+    lines += ["", "## Membership from one release of regions", "", regions_text(study), ""]
     lines += ["| " + " | ".join(REGION_HEADINGS) + " |", "|" + " ---: |" * len(REGION_HEADINGS)]
-    lines += ["| " + " | ".join(region_cells(each)) + " |" for each in study.regions]
+    lines += ["| " + " | ".join(each) + " |" for each in region_rows(study)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,9 +126,34 @@ REGION_HEADINGS = [
 ]
 
 
-def region_cells(each: dict[str, float]) -> list[str]:
-    counts = [f"{each[name]:.0f}" for name in ("asked", "min_region", "regions", "smallest")]
-    return [*counts, f"{each['distance']:.3f}", f"{each['likelihood']:.3f}"]
+def _alike(study: Study) -> list[list[dict[str, float]]]:
+    """The releases, those together that differ in nothing but in what min_region was."""
+    groups: dict[tuple[float, ...], list[dict[str, float]]] = {}
+    for each in study.regions:
+        groups.setdefault(tuple(value for name, value in each.items() if name != "min_region"), []).append(each)
+    return list(groups.values())
+
+
+def regions_text(study: Study) -> str:
+    if all(len(alike) == 1 for alike in _alike(study)):
+        return REGIONS_TEXT
+    return f"{REGIONS_TEXT} Where a row has several min_region, no region was smaller than any of them."
+
+
+def region_rows(study: Study) -> list[list[str]]:
+    """One release a row as text, under `REGION_HEADINGS`."""
+    return [
+        [
+            f"{each['asked']:.0f}",
+            ", ".join(f"{one['min_region']:.0f}" for one in alike),
+            f"{each['regions']:.0f}",
+            f"{each['smallest']:.0f}",
+            f"{each['distance']:.3f}",
+            f"{each['likelihood']:.3f}",
+        ]
+        for alike in _alike(study)
+        for each in alike[:1]
+    ]
 
 
 def explanation(study: Study) -> list[str]:
@@ -143,6 +183,7 @@ def remarks(study: Study) -> list[str]:
         if row.by_attack:
             parts = ", ".join(f"{name} {area:.3f}" for name, area in row.by_attack.items())
             found.append(f"Membership from {row.level.name} ({study.facts['method']}), AUC by attack: {parts}.")
+    found += _on_aggregates(study)
     found.append(
         "kappa is vmf's proven bound: odds between two possible images at distance r shift by at most exp(kappa r). "
         "A dash means that nothing is proven."
@@ -153,19 +194,73 @@ def remarks(study: Study) -> list[str]:
     return found
 
 
+def _on_aggregates(study: Study) -> list[str]:
+    """Whose exchange the row of aggregates is, and what the attacker sees of it."""
+    sent, method = study.sent, study.facts["method"]
+    others = " or ".join(each for each in METHODS if each != method)
+    whose = f"The row 'aggregates' is the exchange of {title(method)}, min_region {study.facts['min_region']}"
+    if sent.aggregates and method not in sent.methods:
+        whose += f", while this run chose by {' and '.join(map(title, sent.methods))}"
+    if sent.masked:
+        masks = "as under the secure sums of this run"
+    else:
+        when = "in this run" if sent.aggregates else "without secure sums"
+        masks = f"as under secure sums; each client's part of the totals, which a server sees {when}, is not attacked"
+    return [
+        f"{whose}; option 'method' takes {others} instead.",
+        "The attacker on aggregates sees each client's own answers about its regions and distances, but of all that is "
+        f"summed the totals alone, {masks}.",
+    ]
+
+
 def finding(study: Study) -> str:
-    """The headline: what the usual noise level changes."""
+    """The headline: what the run itself let leave, and what an attacker gets out of that."""
+    own = next(row for row in study.rows if row.level == study.sent.level)
     raw = next((row for row in study.rows if row.level.kind == "noise" and row.level.epsilon == 0), None)
-    noised = [row for row in study.rows if row.level.kind == "noise" and row.level.epsilon > 0]
-    if raw is None or not noised or raw.reidentified is None:
-        return "What an attacker gets out of what leaves a client"
-    usual = min(noised, key=lambda row: abs(row.level.epsilon - 0.6))
-    assert usual.reidentified is not None
-    return (
-        f"Noise of {usual.level.epsilon:g}: an attacker traces {100 * usual.reidentified:.0f} % of the embeddings to "
-        f"their image instead of {100 * raw.reidentified:.0f} %, and accuracy goes from {100 * raw.accuracy:.1f} % to "
-        f"{100 * usual.accuracy:.1f} %"
+    found = f"To choose, the clients of this run sent {study.sent.words}: {_gained(own)}"
+    if raw is None:
+        return f"{found}. Accuracy is {percent(own.accuracy)}"
+    if own is not raw:
+        return (
+            f"{found}, where raw embeddings would give away {_share(_given_away(raw, own))}. "
+            f"Accuracy is {percent(own.accuracy)}, with raw embeddings {percent(raw.accuracy)}"
+        )
+    usual = min(
+        (row for row in study.rows if row.level.kind == "noise" and row.level.epsilon > 0),
+        key=lambda row: abs(row.level.epsilon - 0.6),
+        default=None,
     )
+    if usual is None:
+        return f"{found}. Accuracy is {percent(own.accuracy)}"
+    return (
+        f"{found}. Noise of {usual.level.epsilon:g} would leave {_share(_given_away(usual, own))}, and accuracy would "
+        f"go from {percent(raw.accuracy)} to {percent(usual.accuracy)}"
+    )
+
+
+def _gained(row: Row) -> str:
+    """What an attacker has from a level."""
+    if row.level.kind == "nothing":
+        return "an attacker can only guess who was there"
+    share = _share(_given_away(row, row))
+    if row.level.kind == "noise":
+        return f"an attacker traces {share} of them to their image"
+    return f"an attacker recognises {share} of the images that were there, at {_share(0.01)} false alarms"
+
+
+def _given_away(row: Row, like: Row) -> float:
+    """Of a level, the figure that the headline gives of the level `like`."""
+    return row.recognised_members if like.reidentified is None or row.reidentified is None else row.reidentified
+
+
+def _share(share: float) -> str:
+    """Of few, with a digit more."""
+    return percent(share) if 0 < share < 0.1 and share != 0.01 else f"{100 * share:.0f}\u00a0%"
+
+
+def _bound(text: str) -> str:
+    """A number and its % on one line."""
+    return text.replace(" %", "\u00a0%")
 
 
 def html(study: Study, command: str, plot: bytes, grid: bytes) -> str:
@@ -175,13 +270,13 @@ def html(study: Study, command: str, plot: bytes, grid: bytes) -> str:
     return environment.from_string(TEMPLATE).render(
         style=environment.loader.get_source(environment, "page.css")[0],
         finding=finding(study),
-        paragraphs=explanation(study),
+        paragraphs=map(_bound, explanation(study)),
         tables={
             "levels": (HEADINGS, [cells(row) for row in study.rows]),
-            "regions": (REGION_HEADINGS, [region_cells(each) for each in study.regions]),
+            "regions": (REGION_HEADINGS, region_rows(study)),
         },
-        remarks=remarks(study),
-        regions_text=REGIONS_TEXT,
+        remarks=map(_bound, remarks(study)),
+        regions_text=regions_text(study),
         plot=base64.b64encode(plot).decode(),
         grid=base64.b64encode(grid).decode(),
         command=command,

@@ -13,7 +13,7 @@ import torch
 
 from cofal.federation.phases.selecting import method_params
 from cofal.privacy.attacks import aggregates
-from cofal.privacy.attacks.levels import Level, accuracy, levels
+from cofal.privacy.attacks.levels import Level, Sent, accuracy, levels, sent_by
 from cofal.privacy.attacks.matching import area_under_roc, found_at, membership_scores, reidentification, without_noise
 from cofal.privacy.attacks.reconstruction import Forger, Judge, Likeness, likeness, pixels
 from cofal.privacy.attacks.scene import Party, Scene
@@ -57,6 +57,7 @@ class Study:
     known_seed: float  # re-identification at epsilon 0.6 by someone who knows the seed of the noise
     ceiling: float  # what the judge recognises of the real images
     grid: list[tuple[str, np.ndarray]]  # name and pictures (SHOWN, c, side, side)
+    sent: Sent  # by the clients of the run itself
     facts: dict[str, Any]
 
 
@@ -71,12 +72,13 @@ def attack(
     told: Callable[[str], None],
 ) -> Study:
     """Run all attacks. `steps` of training for the decoder and the judge; `told` hears what is being done."""
+    sent = sent_by(scene.config)
     with _few_threads(scene.own.images.shape[1]):
         told("training the attacker's decoder and the judge")
         bench = _Workshop(scene, steps, seed)
         heard = overheard(scene, method, min_region, seed)
         rows, grid = [], [("original", bench.originals[:SHOWN])]
-        for level in levels(epsilons):
+        for level in levels(epsilons, sent.level):
             told(level.name)
             if level.kind == "noise":
                 row, pictures = _noised(scene, bench, level, seed)
@@ -103,7 +105,7 @@ def attack(
             "decoder steps": steps,
             "seed": seed,
         }
-        return Study(rows, _region_sweep(scene, seed), _known_seed(scene, seed), bench.ceiling, grid, facts)
+        return Study(rows, _region_sweep(scene, seed), _known_seed(scene, seed), bench.ceiling, grid, sent, facts)
 
 
 @contextmanager

@@ -1,0 +1,102 @@
+"""What a person is told of an attack study: a headline about the run itself, notes that are true to it, and figures."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from cofal.config import load
+from cofal.privacy.attacks.figures import against_leakage
+from cofal.privacy.attacks.levels import AGGREGATES, NOTHING, levels, sent_by
+from cofal.privacy.attacks.page import finding, markdown, write_study
+from cofal.privacy.attacks.reconstruction import Likeness
+from cofal.privacy.attacks.study import Row, Study
+
+ONLY_AGGREGATES = 'selection.coordination=["aggregate", "per-client"]'
+MASKED = [ONLY_AGGREGATES, "selection.secure_sums=true"]
+FACTS = {
+    "images attacked": 700,
+    "outsiders": 300,
+    "attacker's own images": 700,
+    "candidates": 800,
+    "dimensions": 64,
+    "clients": 4,
+    "method": "maxherding",
+    "min_region": 5,
+}  # fmt: skip
+
+
+def study_of(*overrides, epsilons=(0.0, 0.6, 1.0), regions=()):
+    """Figures made up for a run with these settings: noise of epsilon leaves 0.9 - epsilon / 2 to be traced."""
+    rows, sent = [], sent_by(load("digits", list(overrides)))
+    for level in levels(epsilons, sent.level):
+        hidden = level.epsilon / 2 if level.kind == "noise" else 0.45
+        traced = 0.9 - hidden if level.kind == "noise" else None
+        found = {AGGREGATES: 0.05, NOTHING: 0.01}.get(level, 1 - hidden)
+        near = Likeness(14.0, 0.8 - hidden, 0.5)
+        rows.append(Row(level, 0.9 - hidden / 8, 1 - hidden, found, traced, near, accuracy_error=0.002))
+    grid = [("original", np.zeros((3, 1, 8, 8))), ("raw", np.ones((3, 1, 8, 8)))]
+    return Study(rows, list(regions), 1.0, 0.98, grid, sent, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sent", "figure"),
+    [
+        ([], "raw embeddings", "traces 90 % of them"),
+        (["selection.epsilon=0.6"], "embeddings with tangent noise of 0.6", "traces 60 % of them"),
+        (["selection.epsilon=1", "selection.mechanism=vmf"], "embeddings with vmf noise of 1", "traces 40 % of them"),
+        (["selection.epsilon=0.5"], "embeddings with tangent noise of 0.5", "traces 65 % of them"),
+        (['selection.coordination=["central", "aggregate"]'], "raw embeddings, and aggregates", "traces 90 %"),
+        ([ONLY_AGGREGATES], "aggregates", "recognises 5.0 % of the images"),
+        (MASKED, "aggregates, with their sums under masks (secure sums)", "recognises 5.0 % of the images"),
+        (['selection.coordination=["auto"]', "selection.sharing=aggregates"], "aggregates", "recognises 5.0 %"),
+        (['selection.coordination=["per-client"]'], "nothing of their embeddings", "can only guess"),
+        (['selection.methods=["random"]', *MASKED], "nothing of their embeddings", "can only guess"),
+    ],
+)
+def test_the_headline_says_first_what_the_run_itself_sent(overrides, sent, figure):
+    headline = finding(study_of(*overrides)).replace("\u00a0", " ")
+    assert headline.startswith(f"To choose, the clients of this run sent {sent}: an attacker {figure}")
+
+
+def test_no_number_of_the_headline_parts_from_its_percent():
+    for overrides in ([], ["selection.epsilon=0.6"], MASKED):
+        for epsilons in ((0.0,), (0.6,), (0.0, 0.6)):
+            headline = finding(study_of(*overrides, epsilons=epsilons))
+            assert re.search(r"\d\u00a0%", headline)
+            assert " %" not in headline
+
+
+def test_whose_exchange_was_attacked_and_what_the_attacker_saw_of_it_is_told():
+    masked = markdown(study_of(*MASKED), "cofal privacy attack")
+    assert "of all that is summed the totals alone, as under the secure sums of this run." in masked
+    assert "The row 'aggregates' is the exchange of MaxHerding, min_region 5; option 'method' takes probcover" in masked
+    plain = markdown(study_of(ONLY_AGGREGATES, 'selection.methods=["typiclust"]'), "cofal privacy attack")
+    assert "while this run chose by TypiClust" in plain
+    assert "each client's part of the totals, which a server sees in this run, is not attacked" in plain
+
+
+def test_releases_that_no_min_region_changes_are_one_row(tmp_path):
+    same = {"asked": 10, "regions": 8, "smallest": 75, "distance": 0.5, "likelihood": 0.6}
+    other = {**same, "asked": 30, "smallest": 23}
+    releases = [{**each, "min_region": least} for each, least in ((same, 1), (same, 5), (same, 20), (other, 20))]
+    study = study_of(regions=releases)
+    text = markdown(study, "cofal privacy attack")
+    assert "| 10 | 1, 5, 20 | 8 | 75 | 0.500 | 0.600 |" in text
+    assert "| 30 | 20 | 8 | 23 | 0.500 | 0.600 |" in text
+    assert "no region was smaller" in text
+    assert "no region was smaller" not in markdown(study_of(regions=releases[-1:]), "cofal privacy attack")
+    files = write_study(study, tmp_path, "cofal privacy attack")
+    assert json.loads(files[0].read_text())["regions"] == releases
+    assert "<td class=\"n\">1, 5, 20</td>" in files[-1].read_text()  # fmt: skip
+
+
+def test_every_point_of_the_plot_has_a_name_that_hides_no_other():
+    for axes in against_leakage(study_of()).axes:
+        boxes = [name.get_window_extent() for name in axes.texts]
+        assert sorted(name.get_text() for name in axes.texts) == sorted(
+            ["raw", "ε 0.6", "ε 0.6", "ε 1", "ε 1", "aggregates", "nothing leaves"]
+        )
+        assert not any(a.overlaps(b) for number, a in enumerate(boxes) for b in boxes[:number])
+    assert "does not start at 0" in against_leakage(study_of()).axes[0].get_ylabel()
