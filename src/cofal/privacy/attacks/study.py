@@ -105,7 +105,7 @@ def attack(
             "decoder steps": steps,
             "seed": seed,
         }
-        return Study(rows, _region_sweep(scene, seed), _known_seed(scene, seed), bench.ceiling, grid, sent, facts)
+        return Study(rows, _region_sweep(scene), _known_seed(scene, seed), bench.ceiling, grid, sent, facts)
 
 
 @contextmanager
@@ -249,7 +249,7 @@ def _known_seed(scene: Scene, seed: int) -> float:
     return _named(scene, without_noise(sent, 0.6, generator(seed, "attack", "known")).astype(np.float32), seed)
 
 
-def _region_sweep(scene: Scene, seed: int) -> list[dict[str, float]]:
+def _region_sweep(scene: Scene) -> list[dict[str, float]]:
     """Membership when every client tells the means and counts of its regions once."""
     candidates, cut = np.concatenate([scene.attacked.rows, scene.outside.rows]), len(scene.attacked)
     found = []
