@@ -71,13 +71,13 @@ def sent_by(config: Config) -> Sent:
     """By a run's configuration."""
     selection = config.selection
     methods = [str(method) for method in selection.methods if method != "random"]
-    veiled = "aggregate" in selection.coordination
-    aggregates = bool(methods) and (veiled or ("auto" in selection.coordination and selection.sharing == "aggregates"))
+    veiled = {"aggregate"} | ({"auto"} if selection.sharing == "aggregates" else set())
+    aggregates = bool(methods) and not veiled.isdisjoint(selection.coordination)
     if sharing(config) == "none":
         level = AGGREGATES if aggregates else NOTHING
     else:
         level = noise(selection.epsilon, selection.mechanism)
-    return Sent(level, aggregates, aggregates and veiled and selection.secure_sums, methods)
+    return Sent(level, aggregates, selection.secure_sums, methods)
 
 
 def accuracy(scene: Scene, level: Level, method: str, min_region: int, seed: int) -> tuple[float, float]:
