@@ -178,6 +178,19 @@ class SelectionSettings(Section):
         shown = {"central"} | ({"auto"} if self.sharing == "embeddings" else set())
         return [] if self.methods == ["random"] else [each for each in self.coordination if each in shown]
 
+    @property
+    def embeddings(self) -> str:
+        """What the server asks the sites to share of their embeddings: raw | perturbed | none."""
+        if not self.seeing:
+            return "none"
+        return "perturbed" if self.epsilon > 0 else "raw"
+
+    def params(self, method: str) -> dict[str, Any]:
+        """What is said here to a selector itself, whatever the coordination."""
+        if method == "probcover":
+            return {"delta": self.delta}
+        return {"lengthscale": self.lengthscale} if method == "maxherding" else {}
+
 
 class TrainSettings(OptimiserSettings):
     """Phase III: the federated classifier.

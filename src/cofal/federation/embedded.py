@@ -145,11 +145,9 @@ def opened(run: RunDir, config: Config) -> Iterator[None]:
 
 def _policy(config: Config) -> Policy:
     """What the sites of an experiment let out: what its configuration needs and nothing more."""
-    from cofal.federation.phases.embedding import sharing  # imports torch, which the rest of this module does without
-
     chosen, kinds = config.selection, [Kind.MODEL]
-    if sharing(config) != "none":
-        kinds.append(Kind(sharing(config)))
+    if chosen.embeddings != "none":
+        kinds.append(Kind(chosen.embeddings))
     veiled = chosen.sharing == "aggregates" and ("auto" in chosen.coordination or chosen.shares == "auto")
     if ("aggregate" in chosen.coordination and chosen.methods != ["random"]) or veiled:
         kinds.append(Kind.AGGREGATE)

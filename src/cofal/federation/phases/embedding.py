@@ -49,7 +49,7 @@ def gather(
     selection number `selection`): then every site shares its pool as it is at that selection, without what was skipped,
     and says which of it is asked for. A site that does not answer takes no part in what follows.
     """
-    share = sharing(config)
+    share = config.selection.embeddings
     noise = {"epsilon": config.selection.epsilon, "mechanism": config.selection.mechanism, "seed": config.seed}
     terms = {"digest": encoder.digest, "share": share, **noise}
     samples = {name: member.samples for name, member in fleet.members.items()}
@@ -135,10 +135,3 @@ class _Store:
             {name: np.load(self.folder / site["file"], mmap_mode="r") for name, site in sites.items() if site["file"]},
             {name: site["pool"] for name, site in sites.items()},
         )
-
-
-def sharing(config: Config) -> str:
-    """What the server of such a run asks the sites to share of their embeddings: raw | perturbed | none."""
-    if not config.selection.seeing:
-        return "none"
-    return "perturbed" if config.selection.epsilon > 0 else "raw"

@@ -150,13 +150,6 @@ def told_decision(run: RunDir, track: str, step: int) -> str:
     return told
 
 
-def method_params(config: Config, method: str) -> dict[str, Any]:
-    """What a run's configuration says to a selector itself, whatever the coordination."""
-    if method == "probcover":
-        return {"delta": config.selection.delta}
-    return {"lengthscale": config.selection.lengthscale} if method == "maxherding" else {}
-
-
 def choose_centrally(
     fleet: Fleet, config: Config, shared: Shared, choice: Choice, taken: Mapping[str, list[str]]
 ) -> tuple[list[Pick], Measured]:
@@ -165,7 +158,7 @@ def choose_centrally(
     With the picks comes what `auto` measured and decided, for the record of the selection.
     """
     fleet.phase = f"select {choice.track}"
-    params = method_params(config, choice.method)
+    params = config.selection.params(choice.method)
     if choice.method == "probcover":
         params["correct_radius"] = config.selection.correct_radius
     if choice.method == "maxherding":
@@ -196,7 +189,7 @@ def choose_at_sites(
 ) -> tuple[list[Pick], Measured]:
     """The sites pick: coordinated by the server from aggregates, each alone, or as `auto` finds from aggregates."""
     fleet.phase = f"select {choice.track}"
-    params = method_params(config, choice.method)
+    params = config.selection.params(choice.method)
     if choice.coordination == "per-client":
         return _per_client(fleet, encoder, choice, params), {}
     task = Task(

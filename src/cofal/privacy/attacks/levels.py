@@ -9,8 +9,6 @@ import numpy as np
 
 from cofal.config import Config
 from cofal.evaluation.curves import mean_height
-from cofal.federation.phases.embedding import sharing
-from cofal.federation.phases.selecting import method_params
 from cofal.learning.head import build_head, predict_proba, train_head
 from cofal.privacy.attacks.scene import Scene
 from cofal.rng import torch_generator
@@ -73,7 +71,7 @@ def sent_by(config: Config) -> Sent:
     methods = [str(method) for method in selection.methods if method != "random"]
     veiled = {"aggregate"} | ({"auto"} if selection.sharing == "aggregates" else set())
     aggregates = bool(methods) and not veiled.isdisjoint(selection.coordination)
-    if sharing(config) == "none":
+    if selection.embeddings == "none":
         level = AGGREGATES if aggregates else NOTHING
     else:
         level = noise(selection.epsilon, selection.mechanism)
@@ -98,7 +96,7 @@ def order(scene: Scene, level: Level, method: str, min_region: int, seed: int) -
     """(site, row) of each pick up to the last budget, by the selector as the run's configuration sets it."""
     rows = [site.rows for site in scene.sites]
     budgets = divide(scene.config.selection.budgets[-1], [1.0] * len(rows), [len(each) for each in rows])
-    params = method_params(scene.config, method)
+    params = scene.config.selection.params(method)
     if level.kind == "aggregate":
         return select(rows, budgets, method, "aggregate", seed=seed, min_region=min_region, **params).order
     coordination = "per-client" if level.kind == "nothing" else "central"

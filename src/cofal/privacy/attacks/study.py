@@ -11,7 +11,6 @@ import numba
 import numpy as np
 import torch
 
-from cofal.federation.phases.selecting import method_params
 from cofal.privacy.attacks import aggregates
 from cofal.privacy.attacks.levels import Level, Sent, accuracy, levels, sent_by
 from cofal.privacy.attacks.matching import area_under_roc, found_at, membership_scores, reidentification, without_noise
@@ -203,7 +202,7 @@ def overheard(scene: Scene, method: str, min_region: int, seed: int) -> list[agg
     sizes = [len(party) for party in scene.private]
     budgets = divide(min(scene.config.selection.budgets[-1], sum(sizes) // 2), [1.0] * len(sizes), sizes)
     rows = [party.rows for party in scene.private]
-    params = {"min_region": min_region, **method_params(scene.config, method)}
+    params = {"min_region": min_region, **scene.config.selection.params(method)}
     return aggregates.overhear(aggregate_method(method), rows, budgets, seed, params)
 
 
