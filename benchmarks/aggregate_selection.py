@@ -1,9 +1,11 @@
 """What selection from aggregates keeps of central selection: accuracy, coverage, round trips, bytes.
 
-`python -m benchmarks.aggregate_selection --method probcover` measures on subsets of the shared embeddings (digits
-without them or with `--data digits`), split over IID clients, and writes results/aggregate-METHOD.{md,json}. `--param
-name=value` is the aggregate method's own, `--shared name=value` goes to the central and per-client selectors as well.
-`python -m benchmarks.run aggregate_selection` makes all tables anew. Time and traffic: benchmarks/aggregate_cost.py.
+`python -m benchmarks.aggregate_selection --method probcover` measures on subsets of the embeddings in the folder
+COFAL_DATA (benchmarks/data.py; digits without them or with `--data digits`), split over IID clients, and writes
+results/aggregate-METHOD.{md,json}; other settings than the defaults go to aggregate-METHOD-trial unless `--name` says
+otherwise. `--param name=value` is the aggregate method's own, `--shared name=value` goes to the central and per-client
+selectors as well. `python -m benchmarks.run aggregate_selection` makes all tables anew. Time and traffic:
+benchmarks/aggregate_cost.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import cofal
-from benchmarks.data import embeddings
+from benchmarks.data import embeddings, mistakes
 from benchmarks.picks import DATA, MODES, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
@@ -28,6 +30,7 @@ from cofal.selection.pool import Budgets, Pool
 SHARES = {"probcover": 0.9, "typiclust": 1.0, "maxherding": 0.75}  # of the difference that must be recovered
 FEW = 100  # labels, ten a class: the targets are for budgets up to this
 SEEDS = list(range(10, 40))  # none of the methods was tried out on these
+CHANGED = ("samples", "clients", "alpha", "budgets", "seeds", "mode", "param", "shared")  # a trial where they are
 TRACKS = ("random", "per-client", "central", "aggregate")
 
 
@@ -57,8 +60,14 @@ def curves(options: argparse.Namespace, mode: str) -> dict[str, list[dict[str, A
             ) -> tuple[Order, Exchanged | None]:
                 return picks_of(case, asked, labeled, track, options)
 
-            results.append(curve(case, options.budgets, mode, select, options.shared.get("delta")))
+            results.append(curve(case, options.budgets, mode, select, _radius(options)))
     return tracks
+
+
+def _radius(options: argparse.Namespace) -> float | None:
+    """Of the balls that coverage is told of; None where each selection has its own, or none."""
+    delta = options.shared.get("delta")
+    return None if isinstance(delta, str) else delta
 
 
 def summary(options: argparse.Namespace, tracks: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -111,9 +120,7 @@ def figures(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> di
 
 def markdown(options: argparse.Namespace, found: dict[str, dict[str, Any]]) -> str:
     split = "IID" if options.alpha is None else f"Dirichlet {options.alpha}"
-    covered = (
-        "percent of points within the radius of a pick" if "delta" in options.shared else "mean kernel value x 100"
-    )
+    covered = "percent of points within the radius of a pick" if _radius(options) else "mean kernel value x 100"
     lines = [
         f"# {options.method} from aggregates, against central and per-client selection",
         "",
@@ -157,6 +164,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shared", action="append", default=[], help="name=value of all three")
     parser.add_argument("--name", help="of the result files; default aggregate-METHOD")
     options = parser.parse_args(arguments)
+    changed = [name for name in CHANGED if getattr(options, name) != parser.get_default(name)]
+    end = ("" if options.data == "cifar10" else f"-{options.data}") + ("-trial" if changed else "")
+    options.name = options.name or f"aggregate-{options.method}{end}"
     options.command = " ".join(["python -m benchmarks.aggregate_selection", *arguments])
     radius = {"delta": RADIUS[options.data]} if options.method == "probcover" else {}
     options.shared = radius | _values(options.shared)
@@ -184,7 +194,7 @@ def _values(given: list[str]) -> dict[str, Any]:
 
 def table(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Measure, write the table of these options, and return its figures."""
-    name = options.name or f"aggregate-{options.method}"
+    name = options.name
     results = {mode: summary(options, curves(options, mode)) for mode in options.mode}
     text = markdown(options, results)
     write_json(RESULTS / f"{name}.json", {"command": options.command, **results})
@@ -205,4 +215,5 @@ def main(quick: bool) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    table(parse(sys.argv[1:]))
+    with mistakes():
+        table(parse(sys.argv[1:]))

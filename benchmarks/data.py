@@ -7,9 +7,24 @@ Without it the benchmarks make their own.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from cofal.errors import CofalError
+
 _ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def mistakes() -> Iterator[None]:
+    """A user's mistake as one line and its exit status."""
+    try:
+        yield
+    except CofalError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 def _folders() -> list[Path]:

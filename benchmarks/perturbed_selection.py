@@ -1,8 +1,9 @@
 """What noise on the embeddings costs a central selection: area under the accuracy curve, by method and epsilon.
 
-`python -m benchmarks.perturbed_selection` measures on subsets of the shared embeddings (digits without them or with
-`--data digits`), split over IID clients, and writes results/perturbed.{md,json}. Picks are made on noised embeddings;
-the heads that judge them are trained on the clean ones, which their owners keep.
+`python -m benchmarks.perturbed_selection` measures on subsets of the embeddings in the folder COFAL_DATA
+(benchmarks/data.py; digits without them or with `--data digits`), split over IID clients, and writes
+results/perturbed.{md,json}, or perturbed-trial.{md,json} with other settings than the defaults. Picks are made on
+noised embeddings; the heads that judge them are trained on the clean ones, which their owners keep.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import cofal
-from benchmarks.data import embeddings
+from benchmarks.data import embeddings, mistakes
 from benchmarks.picks import DATA, RADIUS, RESULTS, SAMPLES, Case, Order, curve
 from cofal.bench.report import figures_markdown
 from cofal.evaluation.curves import mean_height
@@ -25,6 +26,7 @@ from cofal.files import write_json, write_text
 BUDGETS = [10, 20, 40, 60, 80, 100]  # from one label a class
 SEEDS = list(range(10, 60))  # the correction of the radius was tried out on others
 NESTED = ("typiclust",)  # whose clusters depend on the budget: a selection for each. The greedy ones: one selection
+CHANGED = ("samples", "clients", "seeds", "track", "epsilons")  # a trial where they are
 EPSILONS = [0.0, 0.1, 0.3, 0.6, 1.0]
 TRACKS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method and parameters; "delta" is filled in for each set
     "MaxHerding": ("maxherding", {}),
@@ -137,8 +139,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=lambda t: [int(s) for s in t.split(",")], default=SEEDS)
     parser.add_argument("--track", action="append", choices=list(TRACKS), help="default: all")
     parser.add_argument("--epsilons", type=lambda t: [float(e) for e in t.split(",")], default=EPSILONS, help="0 first")
-    parser.add_argument("--name", default="perturbed", help="of the result files")
+    parser.add_argument("--name", help="of the result files; default perturbed")
     options = parser.parse_args(arguments)
+    changed = [name for name in CHANGED if getattr(options, name) != parser.get_default(name)]
+    options.name = options.name or ("perturbed-trial" if changed or options.data == "digits" else "perturbed")
     options.command = shlex.join(["python", "-m", "benchmarks.perturbed_selection", *arguments])
     options.track = options.track or list(TRACKS)
     if options.data == "digits":
@@ -160,4 +164,5 @@ def main(quick: bool, arguments: list[str] | None = None) -> dict[str, dict[str,
 
 
 if __name__ == "__main__":
-    main(quick=False, arguments=sys.argv[1:])
+    with mistakes():
+        main(quick=False, arguments=sys.argv[1:])

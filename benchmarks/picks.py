@@ -37,6 +37,8 @@ class Case:
     def __init__(self, data: str, samples: int, clients: int, alpha: float | None, seed: int) -> None:
         rng = generator(seed, "bench", "aggregate")
         x, y, self.x_test, self.y_test = _load(data, rng)
+        if samples > len(x):
+            raise UserError(f"--samples {samples} are more than the {len(x)} of {data}; ask for that many or fewer")
         chosen = np.sort(rng.permutation(len(x))[:samples])
         x, y = x[chosen], y[chosen]
         split = "iid" if alpha is None else "dirichlet"

@@ -47,7 +47,7 @@ def wait_until(true: Callable[[], bool], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.1)
+        time.sleep(0.03)
 
 
 def processes_of(text: str) -> list[int]:

@@ -38,6 +38,19 @@ def test_the_paper_presets_hold_the_paper_s_numbers():
         ({"selection": {"epsilon": 1.5}}, ["selection.epsilon = 1.5", "use a number of at least 0 and below 1.414"]),
         ({"selection": {"lengthscale": 1e200}}, ["selection.lengthscale", "1e+200"]),
         ({"selection": {"min_region": 10**12}}, ["selection.min_region", "1000000000000"]),
+        ({"selection": {"min_region": True}}, ["selection.min_region"]),
+        ({"selection": {"min_region": "5"}}, ["selection.min_region"]),
+        (
+            {"selection": {"secure_sums": True, "coordination": ["aggregate"], "shares": "auto"}},
+            ["secure_sums = true hides what shares = 'auto' compares", "'equal'"],
+        ),
+        ({"selection": {"shifts": 7}}, ["selection.shifts", "7"]),
+        ({"selection": {"iterations": 1}}, ["selection.iterations", "1"]),
+        ({"selection": {"schedule": "paper"}}, ["schedule = 'paper'", "min_region = 5", "set min_region = 1"]),
+        (
+            {"selection": {"count_noise": {"parameter": 4.0, "epsilon": 1.0}}},
+            ["count_noise", "'per-client'", "leave it out"],
+        ),
         ({"selection": {"delta": 3.0}}, ["delta = 3.0"]),
         (
             {"selection": {"coordination": ["aggregate"], "epsilon": 0.6}},

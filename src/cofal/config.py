@@ -128,8 +128,14 @@ class SelectionSettings(Section):
         default=5,
         ge=1,
         le=10**6,
+        strict=True,
         description="aggregate coordination: the fewest samples whose centroid or count leaves a site",
     )
+    schedule: Literal["batched", "paper"] = Field(
+        default="batched", description="aggregate ProbCover: in batches, or the paper's, three round trips a label"
+    )
+    iterations: int = Field(default=15, ge=2, le=1000, description="aggregate TypiClust: k-means round trips at most")
+    shifts: int = Field(default=3, ge=0, le=6, description="aggregate MaxHerding: steps of mean shift")
     secure_sums: bool = Field(
         default=False, description="aggregate coordination: sums under masks, so that the server learns only totals"
     )
@@ -167,6 +173,21 @@ class SelectionSettings(Section):
                 f"secure_sums = true needs coordination = ['aggregate']: with {way} nothing is summed; "
                 "use it, or set secure_sums to false"
             )
+        if self.count_noise and not self.aggregating:
+            raise ValueError(
+                f"count_noise is noise on what sites tell of groups, and with {way} they tell nothing of the kind; "
+                "leave it out, or use coordination = ['aggregate']"
+            )
+        if self.schedule == "paper" and self.min_region > 1:
+            raise ValueError(
+                f"schedule = 'paper' asks for distances of single samples to all digits, and min_region = "
+                f"{self.min_region} is to protect them; set min_region = 1, or use 'batched'"
+            )
+        if self.secure_sums and self.shares == "auto" and not self.seeing:
+            raise ValueError(
+                "secure_sums = true hides what shares = 'auto' compares, each site's counts; set it to false, "
+                "or use shares = 'equal' or 'proportional'"
+            )
         for name in ("methods", "coordination"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)} names one twice")
@@ -185,11 +206,23 @@ class SelectionSettings(Section):
             return "none"
         return "perturbed" if self.epsilon > 0 else "raw"
 
+    @property
+    def aggregating(self) -> bool:
+        """Whether sites are asked about groups of their samples."""
+        measured = self.sharing == "aggregates" and "auto" in self.coordination
+        weighed = self.shares == "auto" and not self.seeing
+        return ("aggregate" in self.coordination and self.methods != ["random"]) or measured or weighed
+
     def params(self, method: str) -> dict[str, Any]:
         """What is said here to a selector itself, whatever the coordination."""
         if method == "probcover":
             return {"delta": self.delta}
         return {"lengthscale": self.lengthscale} if method == "maxherding" else {}
+
+    def aggregate_params(self, method: str) -> dict[str, Any]:
+        """What is said here to a selector from aggregates."""
+        own = {"probcover": "schedule", "typiclust": "iterations", "maxherding": "shifts"}.get(method)
+        return {**self.params(method), "min_region": self.min_region, **({own: getattr(self, own)} if own else {})}
 
 
 class TrainSettings(OptimiserSettings):

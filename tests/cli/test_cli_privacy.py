@@ -111,11 +111,11 @@ def test_a_site_shows_what_its_counts_have_spent(tmp_path):
     account.spend("laplace", 4.0, times=2, answer="second")
     told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "north")], catch_exceptions=False)
     assert "Spent: epsilon 0.75 of 1, at delta 0" in told.stdout
-    assert "Not covered: centroids, sums" in told.stdout
+    assert "Not covered: centroids and means of cells, sums" in told.stdout
     told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "north"), "--json"], catch_exceptions=False)
     found = json.loads(told.stdout)
     assert found["spent"] == pytest.approx(0.75)
-    assert "centroids" in found["not_covered"]
+    assert "centroids and means of cells" in found["not_covered"]
     assert found["noise"] == [{"mechanism": "laplace", "parameter": 4.0, "answers": 2, "times": 3}]
     create_site(tmp_path / "south", SiteSettings(name="south", images="images"))
     told = CliRunner().invoke(app, ["privacy", "spent", str(tmp_path / "south")], catch_exceptions=False)

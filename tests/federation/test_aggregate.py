@@ -114,6 +114,37 @@ def test_picks_are_those_of_cofal_select_on_the_sites_embeddings(finished):
         assert [order.count(site.name) for site in sites] == [4, 4, 4]
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("probcover", {"schedule": "paper", "min_region": 1}),
+        ("typiclust", {"iterations": 2}),
+        ("maxherding", {"shifts": 0, "lengthscale": 0.7}),
+    ],
+)
+def test_a_run_sets_a_selector_as_its_configuration_says(method, params, tmp_path, cache):
+    settings = [f"selection.{name}={json.dumps(value)}" for name, value in params.items()]
+    only = [f'selection.methods=["{method}"]', "selection.budgets=[6]", *settings]
+    run, transcript = run_recorded(tmp_path / "run", cache, *only)
+    sites = [open_site(run.sites / f"site-{k}") for k in range(3)]
+    embeddings = [np.array(site.embeddings(read_json(run.info)["encoder"])) for site in sites]
+    seed = int(generator(0, "select", 6).integers(2**31))
+    chosen = cofal.select(
+        embeddings,
+        [2, 2, 2],
+        method,
+        "aggregate",
+        seed=seed,
+        **({"delta": "auto"} if method == "probcover" else {}),
+        **params,
+    )
+    for site, rows in zip(sites, chosen.indices):
+        assert asked_at(run)[site.name, f"{method}-aggregate"] == [site.train.ids[row] for row in rows]
+    plain = cofal.select(embeddings, [2, 2, 2], method, "aggregate", seed=seed)
+    asked = sum(kind == m.AGGREGATE for kind, *_ in transcript) // 3
+    assert asked == chosen.rounds != plain.rounds
+
+
 def test_a_site_of_one_sample_chooses_with_the_others(tmp_path, cache, monkeypatch):
     """It cannot estimate a radius; its answer must be numbers all the same."""
     divide = embedded.partition

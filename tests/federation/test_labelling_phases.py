@@ -72,6 +72,16 @@ def test_one_selection_without_embeddings_needs_no_noise(deployment):
     assert [step["coordination"] for step in made.steps] == ["per-client", "central"]
 
 
+def test_one_selection_without_aggregates_needs_no_noise_on_counts(deployment):
+    """Noise on counts is of the selections from aggregates; the others of the same deployment go on without."""
+    noise = 'selection.count_noise={mechanism="laplace", parameter=2.0, epsilon=1e6}'
+    made = deployment('selection.coordination=["aggregate", "per-client"]', noise)
+    made.order("select", budget=3)
+    made.order("select", budget=3, coordination="per-client")
+    made.order("select", budget=3, method="random")
+    assert [step["coordination"] for step in made.steps] == ["aggregate", "per-client", "per-client"]
+
+
 @pytest.mark.parametrize("coordination", ["central", "per-client", "aggregate"])
 def test_a_repeated_order_asks_for_no_more(deployment, coordination, tmp_path):
     made = deployment(f'selection.coordination=["{coordination}"]')

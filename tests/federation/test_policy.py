@@ -6,13 +6,16 @@ import resource
 import numpy as np
 import pytest
 from flwr.app import Message
+from typer.testing import CliRunner
 
+from cofal.cli import app as cli
 from cofal.data.imageset import ImageSet
 from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.client_app import app
 from cofal.federation.embedded import prepare, run_embedded
+from cofal.federation.fleet import _reasons
 from cofal.federation.gate import GatedApp
 from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import open_site
@@ -21,7 +24,7 @@ from cofal.files import read_json
 from cofal.learning.state import encoder_digest, state_to_arrays
 from cofal.privacy.ledger import FILE, read_ledger
 from cofal.privacy.policy import ALWAYS, Kind, Policy
-from cofal.report.egress import egress
+from cofal.report.egress import egress, ledger_account
 from cofal.report.facts import Facts
 from cofal.rng import torch_generator
 from cofal.rundir import RunDir
@@ -232,6 +235,25 @@ def test_an_experiment_s_noise_is_that_of_its_seed(client):
     other = client(policy, "other")
     assert not np.allclose(embeddings_of(other.ask(m.EMBED, unseeded)), embeddings_of(north.ask(m.EMBED, NOISED)))
     assert other.last["parameters"]["noise"] == "operating system"
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_the_table_of_what_left_says_where_noise_came_from(client, seeded):
+    north = client(Policy(allow=["perturbed"], min_epsilon=0.6, reproducible_noise=seeded))
+    for _ in range(2):
+        assert not north.ask(m.EMBED, NOISED).has_error()
+    source = "seed of the request" if seeded else "operating system"
+    account = ledger_account(read_ledger(north.folder / FILE))
+    assert account["noise"] == [{"epsilon": 0.6, "mechanism": "tangent", "noise": source, "messages": 2}]
+    shown = CliRunner().invoke(cli, ["client", "ledger", str(north.folder)])
+    assert f"Noise: tangent, epsilon 0.6, from the {source}" in shown.stdout
+    assert ("can take the noise off" in shown.stdout) == seeded
+    assert "Not sent: nothing was refused" in shown.stdout
+
+
+def test_one_reason_of_several_sites_is_said_once():
+    said = {name: f"site {name} refuses: it may not" for name in ("a", "b")} | {"c": "site c is away"}
+    assert _reasons(said) == "a, b: the site refuses: it may not; c: site c is away"
 
 
 # --- whole runs

@@ -9,7 +9,7 @@ import pytest
 from cofal.config import load
 from cofal.privacy.attacks.figures import against_leakage
 from cofal.privacy.attacks.levels import AGGREGATES, NOTHING, levels, sent_by
-from cofal.privacy.attacks.page import finding, markdown, write_study
+from cofal.privacy.attacks.page import finding, markdown, price, write_study
 from cofal.privacy.attacks.reconstruction import Likeness
 from cofal.privacy.attacks.study import Row, Study
 
@@ -58,6 +58,14 @@ def study_of(*overrides, epsilons=(0.0, 0.6, 1.0), regions=()):
 def test_the_headline_says_first_what_the_run_itself_sent(overrides, sent, figure):
     headline = finding(study_of(*overrides)).replace("\u00a0", " ")
     assert headline.startswith(f"To choose, the clients of this run sent {sent}: an attacker {figure}")
+
+
+def test_below_the_headline_stands_what_it_costs_and_what_pictures_show():
+    told = price(study_of(*MASKED)).replace("\u00a0", " ")
+    assert re.fullmatch(
+        r"Accuracy is .* %, with raw embeddings .* %\. In pictures .* the class of .* % .* seen\.", told
+    )
+    assert re.fullmatch(r"Accuracy is .* %, with noise of 0\.6 .* %\.", price(study_of()).replace("\u00a0", " "))
 
 
 def test_no_number_of_the_headline_parts_from_its_percent():

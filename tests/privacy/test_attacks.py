@@ -29,6 +29,7 @@ from cofal.privacy.attacks.study import overheard
 from cofal.privacy.perturbation import perturb
 from cofal.rng import generator
 from cofal.selection import select
+from cofal.selection.aggregate import typiclust
 from cofal.selection.aggregate.exchange import Question, fixed
 from cofal.selection.aggregate.select import aggregate_method
 
@@ -112,6 +113,21 @@ def test_distances_told_to_many_digits_are_fingerprints():
     rounded = fingerprint_score([Heard(heard[0].question, [{"distances": np.round(told, 1)}])], CANDIDATES)
     assert found_at(rounded[:24], rounded[300:]) < 0.3
     assert fingerprint_score([Heard(heard[0].question, [{}])], CANDIDATES) is None
+
+
+def test_what_typiclust_tells_of_small_clusters_would_be_a_fingerprint_without_steps(monkeypatch):
+    parts = np.split(MEMBERS[:240], 2)
+
+    def recognised():
+        heard = overhear(aggregate_method("typiclust"), parts, [15, 15], 0, {})
+        score = fingerprint_score(heard, CANDIDATES)
+        return np.count_nonzero(score[:240] > -1e-6), np.count_nonzero(score[300:] > -1e-6)
+
+    assert max(recognised()) < 5
+    monkeypatch.setattr(typiclust, "coarse", lambda values, step: values)
+    told, outside = recognised()
+    assert told >= 30
+    assert outside == 0
 
 
 def test_regions_are_read_from_sums_means_and_bare_directions():

@@ -226,3 +226,22 @@ def test_fewer_replies_than_the_threshold_open_nothing(tmp_path):
             size=32 * 6,
         )
         assert [content is not None for content in opened.values()] == [count >= 4] * count
+
+
+def test_clients_that_were_asked_different_things_do_not_add_up(tmp_path):
+    """Else a server could ask all but one for what they answer with zeros, and read the one."""
+    consortium, inputs = Consortium(tmp_path, 3), numbers(["site0", "site1", "site2"])
+    zeros = {name: np.zeros_like(array) for name, array in inputs["site0"].items()}
+    told = {name: inputs[name] if name == "site0" else zeros for name in inputs}
+    for round, other in enumerate(("all rows", "none")):
+        masked = {
+            name: consortium.open(name).masked(round, arrays, "all rows" if name == "site0" else other)
+            for name, arrays in told.items()
+        }
+        unmasked = {name: consortium.open(name).unmask(round, sorted(masked)) for name in masked}
+        shapes = {name: array.shape for name, array in zeros.items()}
+        if other == "all rows":
+            assert same(consortium.collector.total(round, masked, unmasked, shapes, "all rows"), inputs["site0"])
+        else:
+            with pytest.raises(SumFailed, match="asked different things"):
+                consortium.collector.total(round, masked, unmasked, shapes, "all rows")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from aggregate_choice import choose_with, parts_of
+from cofal.selection.aggregate import covering
 from cofal.selection.aggregate.cells import BLUR, canonical, told_sums
 from cofal.selection.aggregate.exchange import OFTEN, Holder, real
 from cofal.selection.aggregate.grazing import _nearest
@@ -103,12 +104,12 @@ def digits():
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def nested(method, parts, totals):
+def nested(method, parts, totals, **params):
     """A selection for each of `totals`, the picks so far being labelled: everything that client 0 told."""
     labeled, found = [np.empty(0, np.int64) for _ in parts], []
     for total in totals:
         budgets = [total // len(parts) - len(had) for had in labeled]
-        told, picks = transcript(method, parts, budgets, labeled, min_region=5)
+        told, picks = transcript(method, parts, budgets, labeled, min_region=5, **params)
         found += told[0]
         labeled = [
             np.array([*had, *(position for client, position in picks if client == me)], np.int64)
@@ -143,6 +144,32 @@ def test_sums_of_several_selections_do_not_tell_the_row_in_which_they_differ():
     assert min(found) > 0.4
 
 
+def test_regions_of_several_selections_do_not_tell_the_row_in_which_they_differ(monkeypatch):
+    """A row of one region more lies in the plane of the two centroids, were they told as they are."""
+    told, centroids = {}, covering.centroids
+
+    def noting(rows, regions, *arguments):
+        found = centroids(rows, regions, *arguments)
+        for (members, _), center in zip(regions, found[0].astype(np.float64)):
+            told[rows.n, frozenset(members.tolist())] = center, rows.x
+        return found
+
+    monkeypatch.setattr(covering, "centroids", noting)
+    x = digits()
+    nested("probcover", np.split(x[:1200], [297, 595, 896]), (12, 20, 40, 60, 80, 100), delta=0.7)
+    found, exact = [], []
+    for (n, one), (center, rows) in told.items():
+        for (size, other), (before, _) in told.items():
+            if n == size and other < one and len(one) == len(other) + 1:
+                (row,) = one - other
+                plane, _ = np.linalg.qr(np.stack([before, center], axis=1))
+                found.append(np.linalg.norm(rows[row] @ plane))  # the cosine of the likest row in the plane
+                exact.append(np.sort(x[(x != rows[row]).any(1)] @ rows[row])[-1])
+    assert len(found) > 5
+    assert np.median(found) < np.median(exact)  # another digit is a better guess
+    assert max(found) < 0.95
+
+
 def test_cells_of_maxherding_are_the_same_in_every_selection():
     cells = [
         told[4]["means"]
@@ -151,3 +178,20 @@ def test_cells_of_maxherding_are_the_same_in_every_selection():
     ]
     assert len(cells) == 3
     assert all(np.array_equal(each, cells[0]) for each in cells)
+
+
+@pytest.mark.parametrize("sharpness", [2.0, 100.0, 1e6])
+@pytest.mark.parametrize("offered", [1.0, 50.0])
+def test_no_gain_is_nearly_that_of_one_row(sharpness, offered):
+    """Through a narrow kernel it would be the exact cosine of the row nearest to the candidate."""
+    rows = digits()[:300]
+    candidates = digits()[300:600].astype(np.float16)
+    told = {"candidates": candidates, "offered": np.full(300, offered, np.float32)}
+    told |= {"centers": np.empty(0, np.int16), "cosines": np.empty(0, np.float32)}
+    numbers = {"bits": 16, "min_region": 5, "sharpness": sharpness}
+    gains = real(MAXHERDING.answer(Holder(rows, np.zeros(300, bool)), "gains", told, numbers)["gains"], 16)
+    cosines = rows.astype(np.float64) @ candidates.T.astype(np.float64)
+    weights = np.minimum(np.exp(np.minimum(sharpness * (offered * cosines - 1), 1)), 1)
+    most = weights.max(0) / np.maximum(weights.sum(0), 1e-300)
+    assert (gains[most > 0.5] == 0).all()
+    assert (gains > 0).any() or sharpness > 2

@@ -18,7 +18,7 @@ from cofal.selection.aggregate.cells import canonical
 from cofal.selection.aggregate.coverstate import Offers, State
 from cofal.selection.aggregate.exchange import Consortium, Holder, by_turns, total
 from cofal.selection.aggregate.probcover import PROBCOVER
-from cofal.selection.aggregate.regions import LEVELS, Sent, centers_of, radius_of, received
+from cofal.selection.aggregate.regions import LEVELS, Rows, Sent, centers_of, radius_of, received
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius
 
@@ -143,7 +143,7 @@ def test_round_trips_of_the_batched_schedule(total, labels, delta):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 0)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 0), (4, 3)])
 def test_without_any_estimate_the_radius_is_that_of_a_pool_without_structure(sizes):
     budgets, answers = [min(1, n) for n in sizes], []
     choose(clustered(0, sizes), budgets, delta="auto", answer=recording(answers))
@@ -153,9 +153,12 @@ def test_without_any_estimate_the_radius_is_that_of_a_pool_without_structure(siz
 
 
 def test_a_client_without_an_estimate_leaves_the_radius_to_the_others():
-    parts, answers = clustered(0, (1, 60)), []
+    """A radius is the distance of two samples: told in steps, and of fewer than `min_region` samples not at all."""
+    parts, answers = clustered(0, (4, 60)), []
     choose(parts, (1, 8), delta="auto", answer=recording(answers))
+    assert answers[0][3]["radius"] == [0]
     radius = float(answers[1][3]["radius"][0])
+    assert radius == pytest.approx(round(radius / 0.02) * 0.02)
     assert 0 < radius < 2
     assert {arrays["radii"][0] for _, _, arrays, _ in answers if "radii" in arrays} == {radius}
 
@@ -210,24 +213,25 @@ def test_what_was_sent_is_never_sent_again_less_a_few():
     """Any two regions that a client lets out in a batched selection differ by at least min_region samples."""
     from cofal.selection.aggregate import covering
 
-    proposed, summed, centroids, sums = {}, {}, covering.centroids, covering._sums
+    proposed, summed, centroids, sums = {}, {}, covering.centroids, Rows.sums
 
     def proposing(rows, regions, *arguments):
         proposed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members, _ in regions)
         return centroids(rows, regions, *arguments)
 
-    def summing(holder, rows, regions, *arguments):
+    def summing(rows, regions, *arguments):
         summed.setdefault(rows.n, set()).update(frozenset(members.tolist()) for members in regions if len(members))
-        return sums(holder, rows, regions, *arguments)
+        return sums(rows, regions, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(covering, "centroids", proposing)
-        patch.setattr(covering, "_sums", summing)
+        patch.setattr(Rows, "sums", summing)
         choose(clustered(2, (200, 201), spread=0.5), (30, 30), delta=0.5, min_region=5)
     for size, regions in proposed.items():
         assert len(regions) > 20
         assert summed[size] - regions, "regions of others' centres are summed too"
-        told = [*(regions | summed[size])]  # the same region may be told of twice
+        told = [*summed[size]]  # the same region may be told of twice
+        assert regions <= summed[size]
         assert all(len(region) >= 5 for region in told)
         assert all(len(a ^ b) >= 5 for i, a in enumerate(told) for b in told[:i])
 

@@ -14,7 +14,7 @@ from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.aggregate.herding import NONE, Herd
 from cofal.selection.aggregate.kmeans import Clusters
 from cofal.selection.aggregate.maxherding import MAXHERDING
-from cofal.selection.aggregate.typiclust import TYPICLUST, _to_cells, assign
+from cofal.selection.aggregate.typiclust import TYPICLUST, _to_cells, assign, doubts
 
 METHODS = {"typiclust": TYPICLUST, "maxherding": MAXHERDING}
 both = pytest.mark.parametrize("name", list(METHODS))
@@ -159,6 +159,28 @@ def test_cells_of_copies_are_as_far_as_their_rows(seed, cells, neighbors):
     assert np.allclose(found, squares[:, :neighbors].mean(1), atol=1e-5)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 9))
+def test_the_doubt_is_the_logarithm_of_the_chance_to_be_of_a_cluster(seed, size, k):
+    rows, centers = parts_of(seed, (size, k), d=5)
+    sizes = np.random.default_rng(seed).integers(-3, 900, k)
+    masses = np.maximum(1, sizes) * np.exp(8.0 * rows.astype(np.float64) @ centers.T.astype(np.float64))
+    assert np.allclose(doubts(rows, centers, sizes), -np.log(masses / masses.sum(1, keepdims=True)) / 4, atol=1e-5)
+
+
+def test_of_two_samples_equally_near_the_one_between_clusters_is_told_as_farther():
+    centers = np.eye(3, dtype=np.float32)[:2]
+    between, outside = np.array([[0.72, 0.694, 0], [0.72, 0, 0.694]], np.float32)
+    told = {"centers": centers, "sizes": np.array([30, 30], np.int32), "means": np.empty((0, 3), np.float16)}
+    told |= {"counts": np.empty(0, np.int32), "mine": np.empty(0, bool)}
+    numbers = {"depth": 1, "clients": 2, "min_region": 1}
+    one, other = (
+        METHODS["typiclust"].answer(Holder(row[None], np.zeros(1, bool)), "nearest", told, numbers)["distances"][0, 0]
+        for row in (between, outside)
+    )
+    assert other == pytest.approx(np.linalg.norm(outside - centers[0]), abs=0.026)
+    assert one > other + 0.05
+
+
 def nearest_of(rows, others, counts, size):
     """What a client of two tells of its rows in one cluster of `size` rows, and the sample it would give first."""
     holder = Holder(rows, np.zeros(len(rows), bool))
@@ -197,17 +219,18 @@ def test_picks_go_to_clusters_with_the_fewest_labels_then_to_the_largest():
     distances = np.array(
         [[[0.1, 0.4], [0.2, 0.3], [0.5, np.inf], [0.1, 0.1]], [[0.3, 0.5], [0.1, 0.6], [0.2, 0.9], [0.3, 0.3]]]
     )
-    turns = assign(clusters, distances, [3, 3])
+    turns = assign(clusters, distances, [3, 3], min_region=1)
     assert [cluster for _, cluster in turns] == [2, 0, 1, 2, 0, 1]
     assert [client for client, _ in turns] == [1, 0, 1, 0, 1, 0]
 
 
-def test_a_cluster_all_keep_silent_about_is_not_small_if_cells_lie_there():
-    clusters = Clusters(
-        np.zeros((3, 2), np.float32), np.array([5, 0, 20]), np.zeros(3, np.int64), np.array([5, 12, 18])
-    )
-    turns = assign(clusters, np.full((1, 3, 1), 0.5), [3])
-    assert [cluster for _, cluster in turns] == [2, 1, 0]
+@pytest.mark.parametrize(("min_region", "clusters"), [(1, [2, 2, 1]), (3, [2, 0, 2])])
+def test_a_cluster_is_small_only_if_it_is_with_all_that_may_be_kept_silent(min_region, clusters):
+    """The first two are told to be of 5 rows; the cells near the second are of 9, but it has a label."""
+    told, cells, labels = np.array([5, 0, 20]), np.array([4, 9, 18]), np.array([0, 1, 0])
+    found = Clusters(np.zeros((3, 2), np.float32), told, labels, cells)
+    turns = assign(found, np.full((2, 3, 1), 0.5), [2, 1], min_region)
+    assert [cluster for _, cluster in turns] == clusters
 
 
 def test_the_herds_gains_stay_those_of_a_fresh_count():

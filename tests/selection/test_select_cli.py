@@ -41,6 +41,32 @@ def refused(*arguments) -> str:
     return str(result.exception)
 
 
+def test_the_files_that_are_read_are_never_written_over(files, tmp_path):
+    a, b, arrays = files
+    labeled = tmp_path / "labeled.txt"
+    labeled.write_text("1\n")
+    for out in (a, b, labeled):
+        told = refused(
+            *("--client", a, "--client", b, "--budget", 2, "--budget", 2, "--labeled", labeled), "--out", out
+        )
+        assert f"--out {out} is one of the files that are read" in told
+    np.testing.assert_array_equal(np.load(a), arrays[0])
+    assert labeled.read_text() == "1\n"
+
+
+def test_settings_of_aggregate_selection_reach_it(files, tmp_path):
+    a, b, arrays = files
+    given = ("--client", a, "--client", b, "--budget", 4, "--budget", 3, "--method", "probcover", "--delta", 0.9)
+    paper = ("--coordination", "aggregate", "--schedule", "paper", "--min-region", 1)
+    result = run(*given, *paper, "--json", "--out", tmp_path / "picks.csv")
+    assert result.exit_code == 0, result.output
+    picks = cofal.select(arrays, [4, 3], "probcover", "aggregate", delta=0.9, schedule="paper", min_region=1)
+    assert json.loads(result.stdout)["rounds"] == picks.rounds > 15
+    told = refused(*given, "--min-region", 1, "--out", tmp_path / "other.csv")
+    assert told == "--min-region is for --coordination aggregate; leave it out, or use that"
+    assert "schedule = 'papper'" in refused(*given, *paper[:2], "--schedule", "papper", "--out", tmp_path / "other.csv")
+
+
 def test_csv_holds_the_picks_of_the_python_call(files, tmp_path):
     a, b, arrays = files
     out = tmp_path / "new folder" / "picks.csv"

@@ -151,7 +151,8 @@ def ledger_command(
     import re
 
     from cofal.errors import CofalError, UserError
-    from cofal.federation.site_settings import refuse_run
+    from cofal.federation.site_settings import read_settings, refuse_run
+    from cofal.privacy.answered import ALL, answered
     from cofal.privacy.ledger import FILE, read_ledger
     from cofal.report.egress import ledger_account, ledger_questions
 
@@ -162,9 +163,14 @@ def ledger_command(
     reading = read_ledger(site / FILE, noted or "")
     if json_:
         more = {"asked": ledger_questions(reading)} if asked else {}
-        print(json.dumps({"site": site.name, "verified": not reading.broken, **ledger_account(reading), **more}))
+        account = {**ledger_account(reading), "different_questions": answered(site)}
+        print(json.dumps({"site": site.name, "verified": not reading.broken, **account, **more}))
     elif not verify:
         _print_table(site.name, reading)
+        if questions := answered(site):
+            most = read_settings(site).policy.max_questions
+            limit = f" of the {most:,} that policy.max_questions allows" if most < ALL else ""
+            print(f"Selections from aggregates: {questions:,} different questions answered{limit}")
         if asked:
             _print_questions(reading)
     if reading.broken:
@@ -183,6 +189,7 @@ def _print_table(name: str, reading: Reading) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from cofal.privacy.releases import SEEDED
     from cofal.report.account import size
     from cofal.report.egress import ledger_account
 
@@ -200,8 +207,15 @@ def _print_table(name: str, reading: Reading) -> None:
         last = row["last"][:19].replace("T", " ")
         table.add_row(escape(row["phase"]), row["kind"], f"{row['messages']:,}", size(row["bytes"]), last)
     console.print(table)
+    for noise in account["noise"]:
+        seeded = noise["noise"] == SEEDED
+        known = ": whoever knows the seed can take the noise off" if seeded else ""
+        line = f"Noise: {noise['mechanism']}, epsilon {noise['epsilon']:g}, from the {noise['noise']}{known}"
+        console.print(_printable(line), markup=False, highlight=False, soft_wrap=True)
     refused = account["refused"]
-    if refused:
+    if not refused:
+        console.print("Not sent: nothing was refused")
+    else:
         earlier = f", the last {_REFUSALS_SHOWN}" if len(refused) > _REFUSALS_SHOWN else ""
         console.print(f"Not sent: {len(refused):,}{earlier}")
         for entry in refused[-_REFUSALS_SHOWN:]:

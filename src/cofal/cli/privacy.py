@@ -27,7 +27,7 @@ def attack_command(
         int | None, typer.Option(min=1, help="Fewest samples behind anything an aggregate tells. Default: the run's.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of the attacker's decoder.")] = 600,
-    most: Annotated[int, typer.Option(min=40, help="Images of all sites that take part; enough is enough.")] = 8000,
+    most: Annotated[int, typer.Option(min=200, help="Images of all sites that take part; enough is enough.")] = 8000,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")] = False,
 ) -> None:
@@ -46,7 +46,7 @@ def attack_command(
     from rich.table import Table
 
     from cofal.files import check_writable
-    from cofal.privacy.attacks.page import FILES, HEADINGS, SHORT, cells, content, finding, remarks, write_study
+    from cofal.privacy.attacks.page import FILES, HEADINGS, SHORT, cells, content, finding, price, remarks, write_study
     from cofal.privacy.attacks.scene import open_scene
     from cofal.privacy.attacks.study import attack
     from cofal.report.facts import Facts
@@ -71,7 +71,7 @@ def attack_command(
     if json_:
         typer.echo(json.dumps(content(study, command)))
         return
-    typer.echo(finding(study))
+    typer.echo(f"{finding(study)}. {price(study)}")
     table = Table(title=f"Attacks on {run_dir}", title_justify="left", padding=(0, 0), collapse_padding=True)
     for number, heading in enumerate(SHORT):
         table.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)

@@ -49,6 +49,15 @@ def select_command(
     ] = None,
     lengthscale: Annotated[float | None, typer.Option(help="Lengthscale of maxherding's kernel.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Kernel of maxherding: gaussian, laplace, cauchy, tophat.")] = None,
+    min_region: Annotated[
+        int | None, typer.Option(help="aggregate: the fewest rows whose centroid or count leaves a client (5).")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="aggregate, probcover: batched, or the paper's, three round trips a label.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="aggregate, typiclust: k-means round trips at most (15).")
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="Expected displacement of noise on every embedding.")] = 0.0,
     mechanism: Annotated[
         str, typer.Option(help="That noise: tangent (the paper's) or vmf (with a formal guarantee).")
@@ -85,6 +94,13 @@ def select_command(
     if kernel is not None:
         check_known("kernel", kernel, NAMES)
         params["kernel"] = kernel
+    for name, value in {"min_region": min_region, "schedule": schedule, "iterations": iterations}.items():
+        if value is not None:
+            if coordination != "aggregate":
+                raise UserError(
+                    f"--{name.replace('_', '-')} is for --coordination aggregate; leave it out, or use that"
+                )
+            params[name] = value
     if memory_limit is not None:
         if not 0 < memory_limit < math.inf:
             raise UserError(f"--memory-limit {memory_limit:g} is no amount of memory; give GiB above 0, such as 2")
@@ -94,6 +110,7 @@ def select_command(
     if (total is None) == (not budget):
         raise UserError("give --budget for each client, or one --total for all of them")
     check_writable(out)
+    _check_kept(out, [*client, *(labeled or [])])
     embeddings = [embeddings_of(path) for path in client]
     positions = None if not labeled else [_positions(path) for path in labeled]
     started = time.monotonic()
@@ -117,6 +134,13 @@ def select_command(
     _write(out, picks)
     noise = _noise(method, params, epsilon, mechanism, embeddings[0].shape[1]) if epsilon else {}
     _summary(picks, client, [len(array) for array in embeddings], method, coordination, noise, seconds, out, json_)
+
+
+def _check_kept(out: Path, files: list[Path]) -> None:
+    """The picks are not written over what they are chosen from."""
+    for file in files:
+        if out.exists() and file.exists() and out.samefile(file):
+            raise UserError(f"--out {out} is one of the files that are read, and would be lost; name another")
 
 
 def _with_files(message: str, files: list[Path]) -> str:

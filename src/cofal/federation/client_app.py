@@ -16,7 +16,7 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation import models
 from cofal.federation.gate import Egress, GatedApp, Request
-from cofal.federation.questions import noted_question
+from cofal.federation.questions import common_question, noted_question
 from cofal.federation.site import Site, checked_digest
 from cofal.labeling.reasons import told_why
 from cofal.learning.batches import one_thread
@@ -161,7 +161,7 @@ def aggregate(site: Site, arrays: dict[str, np.ndarray], config: Request) -> Rec
     if "session" not in config:
         return m.pack(arrays=answer)
     shapes = {name: list(array.shape) for name, array in answer.items()}
-    masked = _session(site, config).masked(int(config.number("round")), answer)
+    masked = _session(site, config).masked(int(config.number("round")), answer, common_question(arrays, config))
     return m.pack(arrays={"masked": masked}, config={"shapes": m.to_json(shapes)})
 
 

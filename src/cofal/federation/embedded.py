@@ -19,6 +19,7 @@ from cofal.federation.grid import InProcessGrid
 from cofal.federation.site import read_known_labels
 from cofal.federation.site_settings import SETTINGS, SiteSettings, create_site
 from cofal.files import read_json, write_json, write_npy
+from cofal.privacy.answered import ALL
 from cofal.privacy.ledger import FILE as LEDGER
 from cofal.privacy.ledger import HEAD as LEDGER_HEAD
 from cofal.privacy.policy import Kind, Policy
@@ -148,8 +149,7 @@ def _policy(config: Config) -> Policy:
     chosen, kinds = config.selection, [Kind.MODEL]
     if chosen.embeddings != "none":
         kinds.append(Kind(chosen.embeddings))
-    veiled = chosen.sharing == "aggregates" and ("auto" in chosen.coordination or chosen.shares == "auto")
-    if ("aggregate" in chosen.coordination and chosen.methods != ["random"]) or veiled:
+    if chosen.aggregating:
         kinds.append(Kind.AGGREGATE)
     if "per-client" in chosen.coordination or "random" in chosen.methods:
         kinds.append(Kind.IDS)
@@ -159,6 +159,7 @@ def _policy(config: Config) -> Policy:
         min_region=chosen.min_region,
         count_noise=chosen.count_noise,
         reproducible_noise=True,
+        max_questions=ALL,
     )
 
 

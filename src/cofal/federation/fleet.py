@@ -222,7 +222,7 @@ class Fleet:
             del reply
         missing = {name: failed.get(name, "no answer") for name in questions if name not in good}
         if missing:
-            told = "; ".join(f"{name}: {why}" for name, why in missing.items())
+            told = _reasons(missing)
             self.missed |= missing
             if at_least is None or len(good) < min(at_least, len(questions)):
                 known = UserError if refused.issuperset(missing) else CofalError
@@ -266,6 +266,15 @@ def _difference(member: Member, first: Member) -> str | None:
         f"site {member.name} has classes {member.classes} and images {member.image_shape}, "
         f"but site {first.name} has {first.classes} and {first.image_shape}"
     )
+
+
+def _reasons(missing: Mapping[str, str]) -> str:
+    """Why each site is missing; of several for one reason, but for their names in it, it is said once."""
+    sites: dict[str, list[str]] = {}
+    for name, why in missing.items():
+        sites.setdefault(why.replace(f"site {name}", "the site"), []).append(name)
+    told = (f"{', '.join(names)}: {why if len(names) > 1 else missing[names[0]]}" for why, names in sites.items())
+    return "; ".join(told)
 
 
 def _absent(known: Mapping[str, int], nodes: Iterable[int]) -> str:

@@ -26,6 +26,7 @@ _NOTED = (
     *("asked", "selection", "session", "round", "names", "survivors"),
 )
 _LONGEST = 120
+_REASON = 1000  # characters of a refusal: it may quote what the server sent
 
 
 class Request(dict[str, Any]):
@@ -103,7 +104,8 @@ class GatedApp(ClientApp):
             content = handler(site, arrays, config)
             content[m.EGRESS] = ConfigRecord({"kind": egress.kind.value})
         except CofalError as failure:
-            error = Error(m.REFUSED if isinstance(failure, UserError) else m.CLIENT_RAISED, str(failure))
+            code = m.REFUSED if isinstance(failure, UserError) else m.CLIENT_RAISED
+            error = Error(code, str(failure)[:_REASON])
         except Exception as failure:
             # The text of an unforeseen exception may hold data: it stays in the site's own log.
             log.exception("site %s failed to answer %s", site.name, asked[:_LONGEST])

@@ -17,10 +17,12 @@ from cofal.errors import UserError
 from cofal.federation.site import Site
 from cofal.labeling.reasons import told_why
 from cofal.privacy.accountant import SECRET, site_account
+from cofal.privacy.answered import admit
 from cofal.privacy.counting_noise import noisy
 from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import settle
 from cofal.privacy.secure_sum import masks
+from cofal.selection.aggregate.bounds import check_question
 from cofal.selection.aggregate.exchange import Arrays, Holder
 from cofal.selection.auto_aggregate import ALONE, halves
 from cofal.selection.pool import Pool
@@ -51,8 +53,17 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
     holder = _holder(site, str(config["digest"]), pool, before)
     holder.picked = None
     method = halves(str(config["method"]))
+    check_question(arrays, numbers, holder.rows.shape[1], method.most)
+    if site.settings.policy.secure_sums and "session" not in config and str(config["kind"]) in method.summed:
+        measured = str(config["method"]) == "likeness"
+        instead = "neither auto nor shares = 'auto'" if measured else "selection.secure_sums = true"
+        raise UserError(
+            f"the server asks for sums in the open, site {site.name} tells them under masks alone; use {instead}, "
+            "or policy.secure_sums = false at the site"
+        )
+    question = _question(arrays, config, pool, holder.taken)
+    admit(site.folder, site.name, question, site.settings.policy.max_questions, durable=site.settings.ledger_sync)
     if noise := site.settings.policy.count_noise:
-        question = _question(arrays, config, pool, holder.taken)
         # The folder, not the site: a holder that led to its site would never be forgotten (see `_kept`).
         holder.noise = partial(_noised, site.folder, noise, method.counts, question)
     answer = method.answer(holder, str(config["kind"]), arrays, numbers)
@@ -92,8 +103,12 @@ def _noised(
 def _question(
     arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], pool: np.ndarray, taken: np.ndarray
 ) -> bytes:
-    """A digest of what is asked, and of which samples: with the same noise, two answers would tell their difference."""
-    digest = hashlib.sha256(json.dumps(dict(sorted(config.items())), default=str).encode())
+    """A digest of what is asked, and of which samples: with the same noise, two answers would tell their difference.
+
+    Under which masks the answer leaves changes nothing about it.
+    """
+    asked = {key: value for key, value in sorted(config.items()) if key not in ("session", "round")}
+    digest = hashlib.sha256(json.dumps(asked, default=str).encode())
     for name, array in sorted({**arrays, "the pool": pool, "of it taken": taken}.items()):
         # The same bytes in another shape or type are another question.
         digest.update(repr((name, array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())

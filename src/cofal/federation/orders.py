@@ -45,7 +45,8 @@ def place_order(run: RunDir, phase: str, **wanted: Any) -> tuple[Order, bool]:
 def open_order(run: RunDir, phase: str) -> Order | None:
     """The order of this phase whose outcome was not told yet."""
     file = _file(run, phase)
-    return Order(**read_json(file)) if file.exists() else None
+    remedy = f"restore it from a backup; without it the next `cofal server {phase}` may do once more what was done"
+    return Order(**read_json(file, remedy)) if file.exists() else None
 
 
 def close_order(run: RunDir, phase: str) -> None:

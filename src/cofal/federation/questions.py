@@ -13,6 +13,7 @@ import numpy as np
 from cofal.errors import UserError
 from cofal.federation import messages as m
 
+OWN = ("mine", "wanted")  # what each site is told alone in a question whose answers are summed
 _LONGEST = 1000  # characters in the ledger; the server chose them, and what would have to be cut is not answered
 
 
@@ -29,6 +30,13 @@ def noted_question(arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) 
         )
     noted = {**asked, "numbers": _numbers(text)}
     return {**noted, "arrays": shapes, "sha256": arrays_digest(arrays)} if arrays else noted
+
+
+def common_question(arrays: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> str:
+    """A digest of what all sites are told alike of a question whose answers are summed under masks."""
+    told = [str(config[name]) for name in ("digest", "track", "method", "kind", "numbers")]
+    alike = {name: array for name, array in arrays.items() if name not in OWN}
+    return hashlib.sha256(m.to_json([*told, arrays_digest(alike)]).encode()).hexdigest()
 
 
 def _numbers(text: str) -> dict[str, float]:

@@ -44,7 +44,9 @@ class Standing:
         self._write()
 
     def asked(self, what: str, names: list[str]) -> None:
-        self.note(asking=what, waiting_for=list(names))
+        """These sites are asked; written at once, since they may keep silent for long."""
+        self._facts |= {"asking": what, "waiting_for": list(names)}
+        self._write(at_once=True)
 
     def answered(self, name: str, fault: str = "") -> None:
         """A site answered; `fault` says why its answer could not be used."""
@@ -83,7 +85,7 @@ class Standing:
         try:
             write_json(self._file, self._facts)
         except Exception:
-            if at_once and self._facts["state"] == "running":
+            if not self._written:
                 raise  # nothing has been done yet: the folder cannot be written at all
         self._written = time.monotonic()
 

@@ -14,7 +14,10 @@ from cofal.privacy.policy import CountNoise
 from cofal.privacy.private_files import locked, write_private
 
 # What leaves with the counts and has no part in their guarantee; docs/secure-sums.md says more.
-UNCOVERED = ("centroids", "sums", "distances", "which samples are picked")
+UNCOVERED = (
+    *("centroids and means of cells", "sums, and which are zeros", "distances and cosines", "gains", "radius and blur"),
+    *("the number of samples", "the encoder", "which samples are picked"),
+)
 SECRET = "noise.json"  # beside the account: what the noise of all answers is drawn from
 _CHARGE = ("answer", "mechanism", "parameter", "times")
 LEAST_DELTA = 1e-12  # below it, rounding in the composition would weigh as much as delta itself

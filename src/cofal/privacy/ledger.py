@@ -86,13 +86,15 @@ class Ledger:
     def _find_head(self, file: int, size: int) -> int:
         """Learn number and hash of the last line; note what is missing. Returns where the next line begins."""
         self._number, self._head, self._seen = 0, START, -1
-        block, begin = b"", size
-        # Read backwards until the last whole line is in `block`: two line ends, or the beginning of the file.
-        while begin > 0 and block.count(b"\n") < 2:
+        blocks: list[bytes] = []
+        begin, ends = size, 0
+        # Read backwards until the last whole line is in `blocks`: two line ends, or the beginning of the file.
+        while begin > 0 and ends < 2:
             step = min(_TAIL, begin)
             begin -= step
-            block = os.pread(file, step, begin) + block
-        whole, newline, torn = block.rpartition(b"\n")
+            blocks.append(os.pread(file, step, begin))
+            ends += blocks[-1].count(b"\n")
+        whole, newline, torn = b"".join(reversed(blocks)).rpartition(b"\n")
         if newline:
             last = whole.rpartition(b"\n")[2]
             entry = _parse(last)
@@ -175,7 +177,7 @@ def read_ledger(path: Path, head: str = "") -> Reading:
     try:
         watch = _read_head(path)  # before the lines: a site that is at work writes it after them
     except OSError as error:
-        raise UserError(f"cannot read {path.with_name(HEAD)}: {error.strerror}; give yourself the right to") from error
+        raise UserError(f"cannot read {path.with_name(HEAD)}: {error.strerror}; {_remedy(error)}") from error
     entries: list[Entry] = []
     kept, kept_hash = watch or (0, START)
     previous, gap, doubt = START, "", ""
@@ -228,9 +230,13 @@ def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
             for line in file:
                 yield line.removesuffix(b"\n"), line.endswith(b"\n")
     except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}; give the folder of a site that has sent something"
-        ) from error
+        raise UserError(f"cannot read {path}: {error.strerror}; {_remedy(error)}") from error
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "give yourself the right to read it"
+    return "give the folder of a site that has sent something"
 
 
 def _compose(content: Entry) -> tuple[bytes, str]:

@@ -20,7 +20,7 @@ class Kind(StrEnum):
     IDS = "ids"  # names of the samples a site picked
     MODEL = "model"  # weights after local training
     SECURE_SUM = "secure-sum"  # masked numbers of which only the sum over all sites can be read
-    AGGREGATE = "aggregate"  # centroids, counts, distances of groups of samples
+    AGGREGATE = "aggregate"  # centroids and counts of groups of samples, coarse distances of single ones
     PERTURBED = "perturbed"  # one noised embedding a sample
     RAW = "raw"  # one embedding a sample, as it is
 
@@ -57,10 +57,14 @@ class Policy(BaseModel):
     min_epsilon: float = Field(
         default=0.0, ge=0, lt=math.sqrt(2), description="least noise on embeddings; raw ones have 0"
     )
-    min_region: int = Field(default=5, ge=1, description="fewest samples whose aggregate may leave")
+    min_region: int = Field(default=5, ge=1, strict=True, description="fewest samples whose aggregate may leave")
     reproducible_noise: bool = Field(default=False, description="may the server name the seed of the noise?")
     count_noise: CountNoise | None = Field(default=None, description="noise on counts, and its privacy budget")
     max_releases: int = Field(default=1, ge=1, description="different noised versions of the embeddings that may leave")
+    max_questions: int = Field(
+        default=200, ge=1, description="different questions of aggregate selections that are answered, ever"
+    )
+    secure_sums: bool = Field(default=False, description="what is summed over the sites leaves under masks alone")
 
     @model_validator(mode="after")
     def _noise_has_a_floor(self) -> Policy:

@@ -12,7 +12,7 @@ from cofal.report.facts import Facts
 WORDS = {
     "raw": "raw embeddings, one an image",
     "perturbed": "noised embeddings, one an image",
-    "aggregate": "sums, counts and distances of groups of images",
+    "aggregate": "sums and counts of groups of images, coarse distances of single ones",
     "secure-sum": "masked numbers, readable only as a sum over all sites",
     "model": "model weights",
     "ids": "names of picked images",
@@ -24,6 +24,7 @@ WORDS = {
     "failed": "an error in place of an answer",
 }
 _EMPTY = ("refused", "failed")
+_NOISE = ("epsilon", "mechanism", "noise")
 
 Left = dict[str, dict[str, dict[str, int]]]  # site -> kind -> messages, up, down
 
@@ -83,6 +84,7 @@ def _each(counts: list[int]) -> str:
 def ledger_account(reading: Reading) -> dict[str, Any]:
     """Totals, rows by phase and kind, and the refusals, of the lines that fit the chain."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
+    noises: dict[tuple[Any, ...], int] = {}
     refused = []
     for entry in reading.entries:
         if "refused" in entry:
@@ -93,10 +95,14 @@ def ledger_account(reading: Reading) -> dict[str, Any]:
         row["messages"] += 1
         row["bytes"] += entry["bytes"]
         row["last"] = entry["time"]
+        if "noise" in entry["parameters"]:
+            noise = tuple(entry["parameters"].get(name) for name in _NOISE)
+            noises[noise] = noises.get(noise, 0) + 1
     return {
         "messages": sum(row["messages"] for row in rows.values()),
         "bytes": sum(row["bytes"] for row in rows.values()),
         "rows": list(rows.values()),
+        "noise": [{**dict(zip(_NOISE, noise)), "messages": count} for noise, count in noises.items()],
         "refused": refused,
         "lines": len(reading.entries),
         "head": reading.head,

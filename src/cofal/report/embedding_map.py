@@ -58,6 +58,8 @@ def _from_json(places: dict[str, Any], shared: Shared) -> Map:
 
 def _make(facts: Facts, shared: Shared, picks: Picks) -> dict[str, list[tuple[str, int, int]]] | None:
     chosen = _sample(facts, shared, picks)
+    if not chosen:
+        return None
     points = np.concatenate(
         [np.asarray(shared.embeddings[name][rows], dtype=np.float32) for name, rows in chosen.items()]
     )

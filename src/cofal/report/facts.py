@@ -59,9 +59,12 @@ class Facts:
         self.run = run
         self.toml = run.config.read_text(encoding="utf-8")
         try:
-            self.config: Config = parse(tomllib.loads(self.toml), str(run.config))
+            values = tomllib.loads(self.toml)
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{run.config} is not valid TOML: {error}") from None
+        if not values:  # a run's has every key
+            raise UserError(f"{run.config} is empty; restore it, or make the run anew")
+        self.config: Config = parse(values, str(run.config))
         self.results: list[dict[str, Any]] = read_json(run.results)
         if not self.results:
             raise UserError(f"{run.results} is empty; remove it and run the command again")

@@ -25,6 +25,7 @@ from cofal.selection.overlap import number_of_cells
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.probcover import probcover
 from cofal.selection.typiclust import typiclust
+from cofal.selection.worth import MOST_CELLS
 
 ITERATIONS = 6  # round trips of the k-means: cells need not be the best, only the same for all
 LEAST = 0.1  # clear overlap below which choosing together, though harmless, is not worth its round trips
@@ -113,7 +114,8 @@ def answer_alone(
 def halves(name: str) -> Method:
     """Both halves of whatever a site can be asked in an aggregate selection: a selector's, or one of these."""
     if name == "likeness":
-        return Method(likeness, answer_likeness, {"counts": True, "labeled": True})  # type: ignore[arg-type]
+        counts, most = {"counts": True, "labeled": True}, {"centers": MOST_CELLS}
+        return Method(likeness, answer_likeness, counts, ["sums"], most)  # type: ignore[arg-type]
     method = name.removeprefix(ALONE)
     if name.startswith(ALONE) and method in METHODS:
         return Method(alone, partial(answer_alone, method))

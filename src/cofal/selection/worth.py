@@ -12,6 +12,7 @@ from cofal.selection.shares import divide
 
 SAMPLE = 20_000  # rows that stand for larger pools
 _ROWS_PER_CELL = 4
+MOST_CELLS = SAMPLE // _ROWS_PER_CELL
 
 
 def worth(counts: np.ndarray) -> np.ndarray:
@@ -44,8 +45,8 @@ def weights_by_worth(pool: Pool, labels: int, rng: np.random.Generator) -> list[
 
 
 def number_of_worth_cells(labels: int, rows: int) -> int:
-    """As many cells as labels, where the rows can fill them."""
-    return max(1, min(labels, rows // _ROWS_PER_CELL))
+    """As many cells as labels, where the rows can fill them, `MOST_CELLS` at most."""
+    return max(1, min(labels, rows // _ROWS_PER_CELL, MOST_CELLS))
 
 
 def as_weights(counts: np.ndarray) -> list[float]:

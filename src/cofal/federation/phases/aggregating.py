@@ -15,6 +15,7 @@ from cofal.errors import UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.overheard import Overheard
+from cofal.federation.questions import common_question
 from cofal.privacy.secure_sum import FEWEST, MOST_ROUNDS, Collector, SumFailed
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Question, total
@@ -187,7 +188,8 @@ class MaskedSums:
         )
         for name in unmasked:
             self.inboxes[name] = {}  # relayed: the site keeps them
-        return self.collector.total(number, masked, unmasked, shapes)
+        asked = common_question(question.arrays, self.task.told(survivors[0], question))
+        return self.collector.total(number, masked, unmasked, shapes, asked)
 
     def close(self) -> None:
         """Have every site forget its secrets of this session."""

@@ -67,6 +67,8 @@ def chosen(config: Config, order: Order) -> Config:
         values["secure_sums"] = False
     if not config.selection.model_copy(update=values).seeing:
         values["epsilon"] = 0.0
+    if not config.selection.model_copy(update=values).aggregating:
+        values["count_noise"] = None
     return parse({**config.model_dump(), "selection": values}, f"a selection by {method}, {coordination}")
 
 

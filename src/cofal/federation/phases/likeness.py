@@ -51,8 +51,8 @@ def choose_as_alike(
         if len(group) > 1:
             part = _part(fleet, [names[client] for client in group])
             heard = Overheard(task.method, part.names, dimension)
-            more = {**params, "min_region": config.selection.min_region}
-            found[number] = select_from_aggregates(part, told, dimension, seed, more, secure=False, heard=heard)
+            whole = config.selection.aggregate_params(task.method)
+            found[number] = select_from_aggregates(part, told, dimension, seed, whole, secure=False, heard=heard)
             if len(decision.groups) == 1:
                 heard.keep(run, task.track, first, found[number])
     single = {names[group[0]]: number for number, group in enumerate(decision.groups) if len(group) == 1}

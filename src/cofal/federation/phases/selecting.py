@@ -202,7 +202,7 @@ def choose_at_sites(
             fleet, config, run, task, dimension, choice.seed, choice.first, params
         )  # fmt: skip
         return [{"client": name} for name in sites], _measured(fleet.names, decision)
-    params["min_region"] = config.selection.min_region
+    params = config.selection.aggregate_params(choice.method)
     secure, heard = config.selection.secure_sums, Overheard(choice.method, fleet.names, dimension)
     sites = select_from_aggregates(fleet, task, dimension, choice.seed, params, secure=secure, heard=heard)
     heard.keep(run, choice.track, choice.first, sites)

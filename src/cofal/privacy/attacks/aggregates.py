@@ -14,6 +14,7 @@ import numpy as np
 from cofal.rng import generator
 from cofal.selection.aggregate.cells import answer_cells
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, real, run
+from cofal.selection.aggregate.typiclust import doubts
 
 _FLOOR = 0.1  # share of the mean variance added to every direction: a fitted covariance is not to be trusted further
 
@@ -167,9 +168,17 @@ def fingerprint_score(heard: Sequence[Heard], candidates: np.ndarray) -> np.ndar
                 if told.dtype.kind != "f" or told.ndim > 2 or len(told) != len(points) or told.shape[1:] == (d,):
                     continue
                 cosines = candidates.astype(np.float64) @ points.T.astype(np.float64)
-                readings = readings or [np.sqrt(_squared(candidates, points)), cosines]
+                readings = readings or [*_distances(candidates, points, each.question.arrays.get("sizes")), cosines]
                 best = np.maximum(best, -np.min([_misses(mine, told) for mine in readings], axis=0))
     return best if np.isfinite(best).any() else None
+
+
+def _distances(candidates: np.ndarray, points: np.ndarray, sizes: np.ndarray | None) -> list[np.ndarray]:
+    """(N, p) distances of candidates to points, and to centres of `sizes` (p,) rows also as TypiClust tells them."""
+    squares = _squared(candidates, points)
+    if sizes is None or len(sizes) != len(points):
+        return [np.sqrt(squares)]
+    return [np.sqrt(squares), np.sqrt(squares + doubts(candidates, points, sizes))]
 
 
 def _misses(mine: np.ndarray, told: np.ndarray) -> np.ndarray:

@@ -98,7 +98,8 @@ def order(scene: Scene, level: Level, method: str, min_region: int, seed: int) -
     budgets = divide(scene.config.selection.budgets[-1], [1.0] * len(rows), [len(each) for each in rows])
     params = scene.config.selection.params(method)
     if level.kind == "aggregate":
-        return select(rows, budgets, method, "aggregate", seed=seed, min_region=min_region, **params).order
+        params = {**scene.config.selection.aggregate_params(method), "min_region": min_region}
+        return select(rows, budgets, method, "aggregate", seed=seed, **params).order
     coordination = "per-client" if level.kind == "nothing" else "central"
     return select(
         rows, budgets, method, coordination, seed=seed, epsilon=level.epsilon, mechanism=level.mechanism, **params

@@ -97,7 +97,7 @@ def markdown(study: Study, command: str) -> str:
     lines = [
         "# What an attacker gets out of what leaves a client",
         "",
-        f"**{finding(study)}.**",
+        f"**{finding(study)}.** {price(study)}",
         "",
         f"`{command}`",
         "",
@@ -210,32 +210,45 @@ def _on_aggregates(study: Study) -> list[str]:
         f"{whose}; option 'method' takes {others} instead.",
         "The attacker on aggregates sees each client's own answers about its regions and distances, but of all that is "
         f"summed the totals alone, {masks}.",
+        "Pictures from aggregates are rebuilt from the mean of the region that an image falls into: which region that "
+        "is, a server does not know.",
     ]
 
 
 def finding(study: Study) -> str:
     """The headline: what the run itself let leave, and what an attacker gets out of that."""
-    own = next(row for row in study.rows if row.level == study.sent.level)
-    raw = next((row for row in study.rows if row.level.kind == "noise" and row.level.epsilon == 0), None)
+    own, raw, usual = _compared(study)
     found = f"To choose, the clients of this run sent {study.sent.words}: {_gained(own)}"
-    if raw is None:
-        return f"{found}. Accuracy is {percent(own.accuracy)}"
-    if own is not raw:
-        return (
-            f"{found}, where raw embeddings would give away {_share(_given_away(raw, own))}. "
-            f"Accuracy is {percent(own.accuracy)}, with raw embeddings {percent(raw.accuracy)}"
+    if raw is not None and own is not raw:
+        return f"{found}, where raw embeddings would give away {_share(_given_away(raw, own))}"
+    if usual is not None:
+        return f"{found}; noise of {usual.level.epsilon:g} would leave {_share(_given_away(usual, own))}"
+    return found
+
+
+def price(study: Study) -> str:
+    """What stands below the headline: what the run's way of choosing costs, and what else it gives away."""
+    own, raw, usual = _compared(study)
+    told = f"Accuracy is {percent(own.accuracy)}"
+    if raw is not None and own is not raw:
+        told += f", with raw embeddings {percent(raw.accuracy)}"
+    elif usual is not None:
+        told += f", with noise of {usual.level.epsilon:g} {percent(usual.accuracy)}"
+    if own.level.kind == "aggregate":
+        told += (
+            f". In pictures rebuilt from the means of their regions the class of "
+            f"{_share(own.likeness.recognised)} of the images is still seen"
         )
-    usual = min(
-        (row for row in study.rows if row.level.kind == "noise" and row.level.epsilon > 0),
-        key=lambda row: abs(row.level.epsilon - 0.6),
-        default=None,
-    )
-    if usual is None:
-        return f"{found}. Accuracy is {percent(own.accuracy)}"
-    return (
-        f"{found}. Noise of {usual.level.epsilon:g} would leave {_share(_given_away(usual, own))}, and accuracy would "
-        f"go from {percent(raw.accuracy)} to {percent(usual.accuracy)}"
-    )
+    return f"{told}."
+
+
+def _compared(study: Study) -> tuple[Row, Row | None, Row | None]:
+    """The run's own level; raw embeddings; and, if the run sent those, noise of 0.6 or about so much."""
+    own = next(row for row in study.rows if row.level == study.sent.level)
+    noised = [row for row in study.rows if row.level.kind == "noise"]
+    raw = next((row for row in noised if row.level.epsilon == 0), None)
+    some = [row for row in noised if row.level.epsilon > 0 and own is raw]
+    return own, raw, min(some, key=lambda row: abs(row.level.epsilon - 0.6), default=None)
 
 
 def _gained(row: Row) -> str:
@@ -270,7 +283,7 @@ def html(study: Study, command: str, plot: bytes, grid: bytes) -> str:
     return environment.from_string(TEMPLATE).render(
         style=environment.loader.get_source(environment, "page.css")[0],
         finding=finding(study),
-        paragraphs=map(_bound, explanation(study)),
+        paragraphs=map(_bound, [price(study), *explanation(study)]),
         tables={
             "levels": (HEADINGS, [cells(row) for row in study.rows]),
             "regions": (REGION_HEADINGS, region_rows(study)),

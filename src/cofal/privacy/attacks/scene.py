@@ -23,7 +23,7 @@ from cofal.report.facts import Facts
 from cofal.rng import generator
 from cofal.rundir import RunDir
 
-FEWEST = 40  # images of the sites, below which the parts are too small to measure anything
+FEWEST = 200  # images of the sites, below which the parts are too small to measure anything
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def overheard(scene: Scene, method: str, min_region: int, seed: int) -> list[agg
     sizes = [len(party) for party in scene.private]
     budgets = divide(min(scene.config.selection.budgets[-1], sum(sizes) // 2), [1.0] * len(sizes), sizes)
     rows = [party.rows for party in scene.private]
-    params = {"min_region": min_region, **scene.config.selection.params(method)}
+    params = {**scene.config.selection.aggregate_params(method), "min_region": min_region}
     return aggregates.overhear(aggregate_method(method), rows, budgets, seed, params)
 
 

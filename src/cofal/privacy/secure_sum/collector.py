@@ -37,14 +37,20 @@ class Collector:
         return arrived
 
     def total(
-        self, round: int, masked: Mapping[str, np.ndarray], unmasked: Mapping[str, bytes], shapes: lanes.Shapes
+        self,
+        round: int,
+        masked: Mapping[str, np.ndarray],
+        unmasked: Mapping[str, bytes],
+        shapes: lanes.Shapes,
+        question: str = "",
     ) -> dict[str, np.ndarray]:
         """The sum of the survivors' arrays, int64 by name, exact while each total is below 2^31 in absolute value.
 
-        masked: `Session.masked` of each survivor. unmasked: `Session.unmask` of those of them that answered again.
+        masked: `Session.masked` of each survivor, all asked the same `question`. unmasked: `Session.unmask` of those of
+        them that answered again.
         """
         roster, survivors = self.roster, self.survivors(masked)
-        layout, words = lanes.layout(shapes), lanes.words(shapes) + 1
+        layout, words = lanes.layout(shapes, question), lanes.words(shapes) + 1
         for name, array in masked.items():
             if array.shape != (words,) or array.dtype != np.uint64:
                 raise SumFailed(
@@ -60,8 +66,9 @@ class Collector:
             total = total - shared if name < lost else total + shared
         if total[-1] != len(survivors):
             raise SumFailed(
-                f"the masks of round {round} do not cancel: the clients summed arrays of different shapes, or one sent "
-                "something else than it was asked for; repeat the sum in a new round"
+                f"the masks of round {round} do not cancel: the clients were asked different things, summed arrays of "
+                "different shapes, or one sent something else than it was asked for; repeat the sum in a new round, "
+                "with the same cofal everywhere"
             )
         return lanes.unpack(total[:-1], shapes)
 

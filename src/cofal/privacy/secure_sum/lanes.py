@@ -13,9 +13,11 @@ from cofal.errors import UserError
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def layout(shapes: Shapes) -> bytes:
-    """The names and shapes in one canonical text: what parties must agree on before their words can be added."""
-    return json.dumps([[name, [int(side) for side in shapes[name]]] for name in sorted(shapes)]).encode()
+def layout(shapes: Shapes, question: str = "") -> bytes:
+    """What parties must agree on before their words can be added, in one canonical text: names, shapes, and what was
+    asked. Else two could be asked for zeros, and the total would be the third one's answer.
+    """
+    return json.dumps([question, *([name, [int(side) for side in shapes[name]]] for name in sorted(shapes))]).encode()
 
 
 def words(shapes: Shapes) -> int:

@@ -99,14 +99,15 @@ class Session:
 
     # --- each sum: two round trips
 
-    def masked(self, round: int, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def masked(self, round: int, arrays: Mapping[str, np.ndarray], question: str = "") -> np.ndarray:
         """(words + 1,) uint64: the int32 `arrays` under this round's masks; uniformly random to who lacks the masks.
 
-        The last word counts clients, so that the server notices masks that do not cancel.
+        Masks cancel between clients that were asked the same `question`, and answer with the same names and shapes. The
+        last word counts clients, so that the server notices masks that do not.
         """
         self._in_range(round)
         plain = np.append(lanes.pack(arrays), np.uint64(1))
-        layout = lanes.layout({name: array.shape for name, array in arrays.items()})
+        layout = lanes.layout({name: array.shape for name, array in arrays.items()}, question)
         # Keyed, since a plain digest of a few counts could be guessed by who reads the record.
         digest = masks.derive(self.root, "input", round, layout, hashlib.sha256(plain.tobytes()).digest()).hex()
         self._once(

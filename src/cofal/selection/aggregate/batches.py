@@ -24,6 +24,7 @@ WORTH = 0.75  # a ball is expected to gain so many times `min_region` samples a 
 TOGETHER = 1 / 3  # of the picks are chosen together at whatever level it takes
 LOOKS = 3  # of the others, those at so many levels from the first one
 KEPT = 4  # older proposals that stay in the running, for each pick of the batch: they are not proposed again
+MOST_BALLS = 8192  # in the running at once: each two of them are counted
 SUMMED = ("gains", "overlaps", "bare", "sums")  # the parts of an answer of which only totals are needed
 
 
@@ -49,7 +50,7 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
         if len(offers):
             best, expected = offers.choose(totals, state.room, size, least)
             state.accept(offers, best)
-            offers.keep_best(expected, KEPT * max(size, following - end))
+            offers.keep_best(expected, min(KEPT * max(size, following - end), MOST_BALLS // 2))
         offers.add(answers)
         first = first if end else int(offers.levels.min(initial=LEVELS))
         if state.picks >= TOGETHER * picks:
@@ -88,7 +89,8 @@ class _Trip:
         The proposals are for a batch of `size` picks, by the clients that have labels left.
         """
         able = self._state.room > 0
-        self._note(np.where(able, -(-OFFERS * size // max(1, int(able.sum()))), 0))
+        each = max(1, int(able.sum()))
+        self._note(np.where(able, min(-(-OFFERS * size // each), MOST_BALLS // 2 // each), 0))
         if not self._state.consortium.masked:
             answers = yield self._question("refresh", summed=False, **offers.balls)
             return answers, total([{name: answer[name] for name in SUMMED} for answer in answers])

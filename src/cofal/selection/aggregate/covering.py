@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from cofal.rng import generator
-from cofal.selection.aggregate.cells import told_sums
 from cofal.selection.aggregate.exchange import OFTEN, Arrays, Holder, coarse, fixed, told_counts
 from cofal.selection.aggregate.regions import (
     Region,
@@ -22,23 +21,28 @@ from cofal.selection.aggregate.regions import (
 from cofal.selection.pool import Pool
 from cofal.selection.radius import estimate_radius
 
+_STEP = 0.02  # of the radius that a client estimates
+_CENTRED = 0.87  # of what it estimates for balls around samples: around a centroid a ball holds more, and the client's
+# own rows lie farther apart than those of all clients
+
 
 def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:
     """A client's answer, from its rows and the question alone."""
     if kind == "radius":
-        return {"radius": _radius(holder, int(numbers["seed"]))}
+        return {"radius": _radius(holder, int(numbers["min_region"]))}
     rows, told = Rows(holder), _Told(arrays, numbers)
     if kind == "labeled":
-        centers, levels = centroids(rows, labeled_regions(rows, told.least, told.delta), told.least, told.delta)
+        regions = labeled_regions(rows, told.least, told.delta)
+        centers, levels = centroids(rows, regions, told.least, told.delta, told.exact)
         return {"centers": centers, "levels": levels}
     if kind in ("propose", "count", "refresh"):
         covered, proposed = _last_trip(rows, told)
         found: Arrays = {}
         if kind != "count":
-            found["centers"], found["levels"] = centroids(rows, proposed, told.least, told.delta)
+            found["centers"], found["levels"] = centroids(rows, proposed, told.least, told.delta, told.exact)
             found["distances"] = _distances(rows, told)
         if kind != "propose":
-            sums = _sums(holder, rows, covered, told.least, int(numbers["bits"]))
+            sums = fixed(rows.sums(covered, told.least), int(numbers["bits"]))
             found |= {**_counts(holder, rows, told), "sums": sums}
         return found
     if kind == "nearest":
@@ -71,11 +75,15 @@ class _Told:
         return bare
 
 
-def _radius(holder: Holder, seed: int) -> np.ndarray:
-    """(1,) the client's estimate; 0, which no estimate is, where it has too few rows for one."""
-    if len(holder.rows) < 2:
+def _radius(holder: Holder, least: int) -> np.ndarray:
+    """(1,) the client's estimate; 0, which no estimate is, where it has too few rows for one.
+
+    It is a distance between two of its rows: told in steps, and always the same one.
+    """
+    if len(holder.rows) < max(2, least):
         return np.zeros(1)
-    return np.array([estimate_radius(Pool([Rows(holder).x]), generator(seed, "radius"))])
+    estimate = estimate_radius(Pool([Rows(holder).x]), generator(0, "radius"))
+    return np.array([max(_STEP, round(_CENTRED * estimate / _STEP) * _STEP)])
 
 
 def _last_trip(rows: Rows, told: _Told) -> tuple[list[np.ndarray], list[Region]]:
@@ -125,14 +133,6 @@ def _covered(rows: Rows, told: _Told, delta: float, end: int, refined: int, sent
     return regions
 
 
-def _sums(holder: Holder, rows: Rows, regions: list[np.ndarray], least: int, bits: int) -> np.ndarray:
-    """(m, d) int32 fixed-point sums of the rows of each region."""
-    sums = np.zeros((len(regions), rows.d))
-    for place, members in enumerate(regions):
-        sums[place] = rows.x[members].sum(axis=0, dtype=np.float64)
-    return fixed(told_sums(holder, sums, least), bits)
-
-
 def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
     """Uncovered samples in each ball, and in each two (above the diagonal, row by row), none below the least.
 
@@ -153,12 +153,14 @@ def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
 def _distances(rows: Rows, told: _Told) -> np.ndarray:
     """From each centre that is not assigned to the client's nearest free sample.
 
-    Of fewer than `min_region` free samples nothing is told, and no more in a selection than a few of each of them.
+    Of fewer than `min_region` free samples nothing is told, no more than a few of each, and in a selection no more than
+    so many times as there are free ones.
     """
     free = ~rows.taken
     most = OFTEN * int(free.sum())
     free[_picks(rows, told)] = False
-    found = rows.nearest(told.refined[told.given + told.assigned :], free, again=True)[1]
+    centers = told.refined[told.given + told.assigned :]
+    found = rows.nearest(centers, free, often=OFTEN if told.least > 1 else len(centers))[1]
     if told.least > 1:
         found[max(0, most - told.assigned) :] = np.inf
         if free.sum() < told.least:
@@ -175,7 +177,7 @@ def _picks(rows: Rows, told: _Told) -> np.ndarray:
         known, picked = b"", np.empty(0, np.int64)
     free = ~rows.taken
     free[picked] = False
-    picked = np.concatenate([picked, rows.nearest(centers[len(picked) :], free, again=False)[0]])
+    picked = np.concatenate([picked, rows.nearest(centers[len(picked) :], free, often=1)[0]])
     rows.cache["picks"] = centers.tobytes(), picked
     return picked
 

@@ -80,11 +80,15 @@ class Method:
     groups counted at most, False if it may be in several. Noise on counts is charged by it. Which group a sample is in
     must follow from the sample and from what is told alone, never from other samples: else one more of them would
     change many counts.
+    summed: the kinds of questions whose answers hold what is only needed as a total over the clients.
+    most: how many vectors, or trips, a question tells of at most, by the name of the array.
     """
 
     coordinate: Callable[..., Coordinator]
     answer: Callable[[Holder, str, Mapping[str, np.ndarray], Mapping[str, float]], Arrays]
     counts: Mapping[str, bool] = field(default_factory=dict)
+    summed: Collection[str] = ()
+    most: Mapping[str, int] = field(default_factory=dict)
 
 
 def fraction_bits(samples: int) -> int:

@@ -37,7 +37,7 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
 def _answer_shift(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, float]) -> Arrays:
     """Kernel-weighted sums of the client's rows around each candidate.
 
-    Nothing is said where the weights are worth fewer than `min_region` rows: (sum w)^2 / (sum w^2).
+    Nothing is said where the weights are worth fewer than `min_region` rows.
     """
     rows, _, _ = canonical(holder)
     sums = np.zeros(candidates.shape)
@@ -52,9 +52,14 @@ def _answer_shift(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, 
         sums += values.T @ x
         weight += values.sum(0, dtype=np.float64)
         squared += np.einsum("ij,ij->j", values, values)
-    few = weight**2 < numbers["min_region"] * squared * (1 - 1e-6)
-    sums[few] = 0
+    sums[_few(weight, squared, numbers)] = 0
     return {"sums": fixed(sums, int(numbers["bits"]))}
+
+
+def _few(weight: np.ndarray, squared: np.ndarray, numbers: Mapping[str, float]) -> np.ndarray:
+    """Which `weight`, sums of weights w, are worth fewer than `min_region` rows: (sum w)^2 / (sum w^2)."""
+    enough: np.ndarray = weight**2 >= numbers["min_region"] * squared * (1 - 1e-6)
+    return ~enough  # nor where they are no numbers
 
 
 def _answer_offers(holder: Holder, candidates: np.ndarray, numbers: Mapping[str, float]) -> Arrays:
@@ -98,11 +103,13 @@ def _answer_gains(
 ) -> Arrays:
     """What each candidate's offer would add to the coverage of the client's rows, given what covers them already.
 
-    Nothing is said of a gain to which fewer than `min_region` rows contribute.
+    Nothing is said of a gain to which fewer than `min_region` rows contribute, nor through so narrow a kernel that the
+    weights around the candidate are worth fewer: nearly all of it would come from one row.
     """
     rows, _, _ = canonical(holder)
     sharpness = np.float32(numbers["sharpness"])
     gains, gaining = np.zeros(len(candidates)), np.zeros(len(candidates), np.int64)
+    weight, squared = np.zeros(len(candidates)), np.zeros(len(candidates))
     for start in range(0, len(rows), _TILE):
         cosines = rows[start : start + _TILE] @ candidates.T
         near = cosines[:, arrays["centers"]] * arrays["cosines"]
@@ -111,11 +118,14 @@ def _answer_gains(
         cosines -= 1
         cosines *= sharpness
         np.exp(cosines, out=cosines)
+        np.minimum(cosines, 1, out=cosines)
+        weight += cosines.sum(0, dtype=np.float64)
+        squared += np.einsum("ij,ij->j", cosines, cosines)
         cosines -= best[:, None]
         np.maximum(cosines, 0, out=cosines)
         gains += cosines.sum(0, dtype=np.float64)
         gaining += np.count_nonzero(cosines, axis=0)
-    gains[gaining < numbers["min_region"]] = 0
+    gains[(gaining < numbers["min_region"]) | _few(weight, squared, numbers)] = 0
     return {"gains": fixed(gains, int(numbers["bits"]))}
 
 

@@ -23,15 +23,14 @@ from cofal.selection.aggregate.exchange import (
     real,
     told_counts,
 )
+from cofal.selection.aggregate.ward import ward
 from cofal.selection.numbers import check_whole
 
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
 _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger;
 # for finer cells where all clients together would have fewer
-_STARTS, _COMPARED = 32, 4_000_000  # weighted k-means of which the best is kept, at most; fewer where one compares many
-# cells with many centres
-_ROOM = 2  # cells a centre; with fewer, the best start would be the one with the most centres on cells that lie apart
+_MERGED = 6000  # cells from which the first centres are made; of more, so many drawn at random
 
 
 @dataclass(frozen=True)
@@ -156,31 +155,11 @@ def regroup(groups: np.ndarray, homes: np.ndarray, labels: np.ndarray, least: in
 
 
 def seeds(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): the best of several weighted k-means."""
-    best, least = cells[:k], np.inf
-    starts = max(1, min(_STARTS, _COMPARED // (len(cells) * k))) if len(cells) >= _ROOM * k else 1
-    for _ in range(starts):
-        centers = _kmeans(cells, weights, _spread_out(cells, weights, k, rng))
-        objective = float(weights @ _distances(cells, centers).min(1))
-        if objective < least:
-            best, least = centers, objective
-    return best
-
-
-def _spread_out(cells: np.ndarray, weights: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
-    """(k, d) of the cells, drawn one by one as k-means++ does: by weight times squared distance to those drawn."""
-    chosen = [int(rng.choice(len(cells), p=weights / weights.sum()))]
-    squares = ((cells - cells[chosen[0]]) ** 2).sum(1)
-    for _ in range(1, k):
-        squares[chosen] = 0
-        mass = (weights * squares).cumsum()
-        if mass[-1] > 0:
-            drawn = min(int(np.searchsorted(mass, rng.random() * mass[-1], side="right")), len(cells) - 1)
-        else:  # only copies of what is chosen are left
-            drawn = int(np.setdiff1d(np.arange(len(cells)), chosen)[0])
-        chosen.append(drawn)
-        squares = np.minimum(squares, ((cells - cells[drawn]) ** 2).sum(1))
-    return cells[chosen]
+    """(k, d) centres of `cells` (m, d), m >= k, of `weights` (m,): Ward's method, and from there weighted k-means."""
+    some = np.sort(rng.permutation(len(cells))[: max(k, _MERGED)])
+    groups = ward(cells[some], weights[some], k)
+    sums, _ = sums_by_label(cells[some] * weights[some, None], groups, k)
+    return _kmeans(cells, weights, sums / np.bincount(groups, weights[some])[:, None])
 
 
 def _kmeans(cells: np.ndarray, weights: np.ndarray, centers: np.ndarray) -> np.ndarray:

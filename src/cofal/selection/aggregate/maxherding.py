@@ -169,4 +169,4 @@ def _distinct(candidates: np.ndarray) -> np.ndarray:
     return candidates[kept]
 
 
-MAXHERDING = Method(coordinate, answer, {"counts": True})
+MAXHERDING = Method(coordinate, answer, {"counts": True}, ["shift", "gains"], {"candidates": 4096})

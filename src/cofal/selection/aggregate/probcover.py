@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.aggregate.batches import in_batches
+from cofal.selection.aggregate.batches import MOST_BALLS, in_batches
 from cofal.selection.aggregate.cells import check_min_region
 from cofal.selection.aggregate.covering import answer
 from cofal.selection.aggregate.coverstate import Offers, State
@@ -49,7 +49,7 @@ def coordinate(
         return []
     trips = TRIPS + total // PICKS_A_TRIP - 1  # the last one settles
     if isinstance(delta, str):
-        answers = yield Question("radius", numbers={"seed": int(rng.integers(2**31))})
+        answers = yield Question("radius", numbers={"min_region": min_region})
         trips -= 1
         radii = np.concatenate([answer["radius"] for answer in answers])
         estimated = radii[(radii > 0) & (radii < math.inf)]
@@ -92,4 +92,10 @@ def _one_by_one(state: State, total: int) -> Generator[Question, Any, None]:
         state.assign((yield state.question("nearest")))
 
 
-PROBCOVER = Method(coordinate, answer, {"gains": False, "overlaps": False, "bare": True})
+PROBCOVER = Method(
+    coordinate,
+    answer,
+    counts={"gains": False, "overlaps": False, "bare": True},
+    summed=["count", "refresh"],
+    most={"balls": MOST_BALLS, "prefix": 64},
+)

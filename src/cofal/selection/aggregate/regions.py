@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from cofal.selection.aggregate.balls import Balls, balls_of
-from cofal.selection.aggregate.cells import canonical
+from cofal.selection.aggregate.cells import canonical, told_sums
 from cofal.selection.aggregate.exchange import Holder
 from cofal.selection.kernels import TopHat, squared_distances_serial
 
@@ -49,7 +49,7 @@ class Rows:
 
     def __init__(self, holder: Holder) -> None:
         self.x, self.taken, self.order = canonical(holder)  # (n, d) float32; (n,) bool; (n,) positions at the client
-        self.cache = holder.cache
+        self.holder, self.cache = holder, holder.cache
         self.n, self.d = self.x.shape
 
     def inside(
@@ -90,14 +90,27 @@ class Rows:
         mask[rest] = self.inside(centers, levels, delta, rest).any(axis=1)
 
     def balls(self, delta: float, level: int) -> Balls:
-        """The balls around the client's own rows at a level's radius, worked out together with the levels beside it."""
-        if ("balls", delta, level) not in self.cache:
+        """The balls around the client's own rows at a level's radius, worked out together with the levels beside it.
+
+        They take a bit a pair of rows: those of one `delta` are kept.
+        """
+        kept, known = self.cache.get("balls", (None, {}))
+        if kept != delta:
+            known = {}
+        if level not in known:
             first = level - level % _TOGETHER
             radii = [radius_of(delta, each) for each in range(first, min(first + _TOGETHER, LEVELS))]
-            for place, found in enumerate(balls_of(self.x, radii)):
-                self.cache["balls", delta, first + place] = found
-        balls: Balls = self.cache["balls", delta, level]
+            known |= dict(enumerate(balls_of(self.x, radii), first))
+            self.cache["balls"] = delta, known
+        balls: Balls = known[level]
         return balls
+
+    def sums(self, regions: Sequence[np.ndarray], least: int) -> np.ndarray:
+        """(r, d) sums of the rows of each region as they leave: in steps, or exact where `least` is 1."""
+        sums = np.zeros((len(regions), self.d))
+        for place, members in enumerate(regions):
+            sums[place] = self.x[members].sum(axis=0, dtype=np.float64)
+        return told_sums(self.holder, sums, least)
 
     def around(self, rows: np.ndarray, level: int, delta: float) -> list[np.ndarray]:
         """The rows in the ball around each of `rows`, ascending."""
@@ -108,20 +121,20 @@ class Rows:
             found += [np.flatnonzero(row > 0) for row in part]
         return found
 
-    def nearest(self, centers: np.ndarray, free: np.ndarray, *, again: bool) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(self, centers: np.ndarray, free: np.ndarray, often: int) -> tuple[np.ndarray, np.ndarray]:
         """The free row closest to each of `centers` (r, d) float16, of equally close ones the first; and its distance.
 
-        With `again` a row serves any number of different centres (but not the same centre twice), else one alone: the
-        first in the list. Without a free row left: -1, infinitely far.
+        A row serves `often` different centres at most, the first in the list, and none twice. Without a free row left:
+        -1, infinitely far.
         """
         found, distances = np.full(len(centers), -1, dtype=np.int64), np.full(len(centers), np.inf, dtype=np.float32)
-        units, used = received(centers), np.zeros(len(free), dtype=bool)
+        units, used = received(centers), np.zeros(len(free), dtype=np.int64)
         before: dict[bytes, list[int]] = {}
         for start in range(0, len(centers), _TILE):
             part = torch.from_numpy(units[start : start + _TILE])
             for place, near in enumerate(torch.mm(part, torch.from_numpy(self.x).T).numpy(), start):
                 served = before.setdefault(units[place].tobytes(), [])
-                near[~free | used] = -np.inf
+                near[~free | (used >= often)] = -np.inf
                 near[served] = -np.inf
                 if len(near) == 0 or near.max() == -np.inf:
                     continue
@@ -130,7 +143,7 @@ class Rows:
                 best = int(rows[np.argmin(squared)])
                 found[place], distances[place] = best, np.sqrt(squared.min())
                 served.append(best)
-                used[best] = not again
+                used[best] += 1
         return found, distances
 
 
@@ -243,15 +256,15 @@ def first_covered(
     return [among[first == place] for place in range(len(centers))]
 
 
-def centroids(rows: Rows, regions: Sequence[Region], least: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
+def centroids(
+    rows: Rows, regions: Sequence[Region], least: int, delta: float, exact: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """What leaves of some regions: (r, d) float16 centroids and (r,) uint8 levels.
 
-    A level is raised where fewer than `least` of the region's samples are in the ball around its centroid.
+    The centroids are of sums in steps, unless `exact`: two selections may tell of regions that differ by a row. A level
+    is raised where fewer than `least` of the region's samples are in the ball around its centroid.
     """
-    sums = np.zeros((len(regions), rows.d))
-    for place, (members, _) in enumerate(regions):
-        sums[place] = rows.x[members].sum(axis=0, dtype=np.float64)
-    centers = centers_of(sums)
+    centers = centers_of(rows.sums([members for members, _ in regions], 1 if exact else least))
     levels = np.zeros(len(regions), dtype=np.uint8)
     for place, (members, level) in enumerate(regions):
         while level < LEVELS - 1:

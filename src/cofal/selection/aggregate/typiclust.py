@@ -25,6 +25,7 @@ _DEPTH = 4  # a client tells this many times as many distances a cluster as pick
 _ANYWHERE = -1  # in place of a cluster: the client's most typical free sample of any
 _FINE = 0.02  # step of the distances told where they depend on neighbours, whom only the client knows
 _FARTHER = 0.1  # from one distance to the next that no sample is behind
+_SHARPNESS = np.float32(8.0)  # of the chances that a row is of a cluster
 _ROWS = 512  # rows whose neighbours are looked for at once
 
 
@@ -51,7 +52,7 @@ def coordinate(
     depth = _DEPTH * -(-total // len(clusters.centers))
     answers = yield Question("nearest", told, {**numbers, "depth": depth}, own=mine)
     distances = to_depth([each["distances"] for each in answers], depth, np.inf)
-    turns = assign(clusters, distances, consortium.budgets)
+    turns = assign(clusters, distances, consortium.budgets, min_region)
     own = [
         {**whose, "clusters": np.array([cluster for client, cluster in turns if client == me], np.int16)}
         for me, whose in enumerate(mine)
@@ -68,14 +69,18 @@ def _cells(told: Sequence[Arrays]) -> tuple[Arrays, np.ndarray]:
     return {name: values[order] for name, values in cells.items()}, owners[order]
 
 
-def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int]) -> list[tuple[int, int]]:
-    """(client, cluster) of each pick, from `distances` (clients, k, depth), ascending, infinite where there is none."""
+def assign(clusters: Clusters, distances: np.ndarray, budgets: Sequence[int], min_region: int) -> list[tuple[int, int]]:
+    """(client, cluster) of each pick, from `distances` (clients, k, depth), ascending, infinite where there is none.
+
+    A cluster is small if it is even with all that clients may be keeping silent about.
+    """
     clients, k, _ = distances.shape
     left = np.array(budgets, np.int64)
     told = np.zeros((clients, k), np.int64)  # how many of a client's distances in a cluster are used up
     padded = np.concatenate([distances, np.full((clients, k, 1), np.inf)], axis=2)
-    sizes = np.maximum(clusters.sizes, clusters.cells)  # clients keep silent about their part of small clusters
-    turn = (sizes <= SMALL_CLUSTER) * 2**60 + clusters.labeled * 2**40 - sizes
+    sizes = np.maximum(clusters.sizes, clusters.cells)
+    most = sizes + clients * (min_region - 1)
+    turn = (most <= SMALL_CLUSTER) * 2**60 + clusters.labeled * 2**40 - sizes
     over = np.iinfo(np.int64).max
     turns: list[tuple[int, int]] = []
     while left.sum() > 0 and (cluster := int(turn.argmin())) >= 0 and turn[cluster] < over:
@@ -136,7 +141,8 @@ def _ranked(
     Central selection takes the mean over the 20 nearest rows of the cluster. Here a client knows its own part of the 20
     from its rows, and the rest from the other clients' cells: from x, the mean squared distance to the unit rows of a
     cell of mean m is 2 - 2 <x, m>. The smaller the cluster, the more the distance to the centre takes their place,
-    which is the mean of all clients' rows: 20 neighbours are half of a cluster of 40.
+    which is the mean of all clients' rows: 20 neighbours are half of a cluster of 40. Rows that other clusters come
+    close to count as farther away.
     """
     rows, taken, _ = canonical(holder)
     centers, sizes = told["centers"], told["sizes"]
@@ -156,9 +162,25 @@ def _ranked(
             rest = _to_cells(rows[members], cells[homes[cluster]], counts, others)
             spread = (own * spread + others * rest) / (own + others)
         squares[members] = (1 - weights[cluster]) * spread + weights[cluster] * squares[members]
+    for start in range(0, len(rows), _ROWS):
+        part = slice(start, start + _ROWS)
+        squares[part] += np.take_along_axis(doubts(rows[part], centers, sizes), labels[part, None], axis=1)[:, 0]
     free = np.flatnonzero(~taken)
     free = free[np.lexsort((free, squares[free], labels[free]))]
     return [free[part] for part in _members(labels[free], len(centers))], squares, fine
+
+
+def doubts(rows: np.ndarray, centers: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """(m, k) float32, as squared distances: how much nearer to each of `rows` (m, d) all clusters are than each one.
+
+    Clusters are as near as their size and exp(`_SHARPNESS` <row, centre>) together say, so it is 0 for a row to which
+    no other comes close, and grows with minus the logarithm of the chance that the row is of the cluster.
+    """
+    scores = _SHARPNESS * (rows @ centers.T) + np.log(np.maximum(1, sizes)).astype(np.float32)
+    most = scores.max(axis=1, keepdims=True)
+    every = most + np.log(np.exp(scores - most).sum(axis=1, keepdims=True))
+    found: np.ndarray = np.maximum(every - scores, 0) * 2 / _SHARPNESS
+    return found
 
 
 def _members(labels: np.ndarray, k: int) -> list[np.ndarray]:
@@ -203,4 +225,4 @@ def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray)
     return picked
 
 
-TYPICLUST = Method(coordinate, answer, {"counts": True, "labeled": True})
+TYPICLUST = Method(coordinate, answer, {"counts": True, "labeled": True}, ["sums"], {"centers": MAX_CLUSTERS})
