@@ -106,7 +106,7 @@ SOUND = {
     m.PROGRESS: {"track": "main"},
     m.AGGREGATE: {
         "digest": DIGEST, "track": "main", "asked": 0, "budget": 2, "method": "maxherding", "kind": "cells",
-        "numbers": '{"most": 4, "min_region": 5, "seed": 1}',
+        "numbers": '{"most": 4, "min_region": 5, "fine": 0}',
     },
     m.SUM_KEYS: {"session": "s1"},
     m.SUM_SHARES: {"session": "s1", "names": ["north", "b", "c"], "keys": [b"k" * 32] * 3, "rounds": 4},

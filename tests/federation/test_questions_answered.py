@@ -82,9 +82,9 @@ def test_a_site_answers_so_many_different_questions_and_no_more(site):
 
 def test_a_question_is_counted_before_it_is_answered(site):
     """Whatever becomes of the answer: the site may be killed while it works it out."""
-    north = site()
-    reply = north.ask("nearest", {"centers": np.zeros((2, 64), np.float32)})  # lacks what an answer needs
-    assert reply.has_error()
+    north = site(count_noise={"parameter": 1.0, "epsilon": 1e-3})
+    reply = north.sums(0)
+    assert "privacy budget" in reply.error.reason
     assert answered(north.folder) == 1
 
 
@@ -92,31 +92,25 @@ def test_a_killed_note_is_no_question(site):
     north = site(max_questions=2)
     north.sums(0)
     with open(north.folder / FILE, "a") as file:
-        file.write("0123")  # a line cut short
+        file.write("\0" * 64 + "\n0123")  # what a power cut leaves of a line, and one cut short
     assert answered(north.folder) == 1
     assert not north.sums(1).has_error()
     assert answered(north.folder) == 2
+    assert (north.folder / FILE).stat().st_mode & 0o077 == 0  # the owner's alone
 
 
 @pytest.mark.parametrize(
     ("method", "kind", "arrays", "numbers", "said"),
     [
-        (
-            "maxherding",
-            "offers",
-            {"candidates": 1e5 * np.eye(64, dtype=np.float32)},
-            {"depth": 3},
-            "candidates 1e+05 long",
-        ),
+        ("maxherding", "offers", {"candidates": 1e5 * np.eye(64, dtype=np.float32)}, {"depth": 3}, "1e+05 long"),
+        ("maxherding", "offers", {"candidates": 100_000 * np.eye(64, dtype=np.int32)}, {"depth": 3}, "type int32"),
         ("maxherding", "shift", {"candidates": 2 * np.eye(64)}, {"sharpness": 1e9, "bits": 18}, "candidates 2 long"),
-        ("typiclust", "nearest", {"centers": 1e6 * np.eye(64)}, {"depth": 1, "clients": 2}, "centers 1e+06 long"),
-        (
-            "typiclust",
-            "nearest",
-            {"centers": np.zeros((8000, 64))},
-            {"depth": 1},
-            "8000 centers where 500 are the most",
-        ),
+        ("maxherding", "shift", {"candidates": np.eye(64)}, {"bits": 18}, "no number 'sharpness'"),
+        ("typiclust", "sums", {"centers": 1e6 * np.eye(64)[None]}, {"bits": 20}, "centers 1e+06 long"),
+        ("typiclust", "sums", {"centers": np.zeros((1, 8000, 64))}, {"bits": 20}, "8000 clusters where 500"),
+        ("typiclust", "sums", {"centers": np.zeros((64, 64))}, {"bits": 20}, "shape (64, 64)"),
+        ("typiclust", "sums", {}, {"bits": 20}, "no array 'centers'"),
+        ("likeness", "x", {"centers": np.zeros((1, 2, 64))}, {"bits": 20}, "a question of the kind 'x'"),
     ],
 )
 def test_a_server_that_lies_is_refused_in_one_line(site, method, kind, arrays, numbers, said):
@@ -133,9 +127,9 @@ def test_a_site_may_insist_on_masks(site):
     reply = north.sums(0)
     assert reply.error.code == m.REFUSED
     assert "under masks alone" in reply.error.reason
-    measured = north.sums(0, method="likeness")
-    assert "use neither auto nor shares = 'auto', or policy.secure_sums = false" in measured.error.reason
-    assert not north.ask("cells", numbers={"most": 4}).has_error()  # the means of cells are each site's own
+    for measured in (north.sums(0, method="likeness"), north.ask("cells", {}, "likeness", {"most": 4, "fine": 0})):
+        assert "use neither auto nor shares = 'auto', or policy.secure_sums = false" in measured.error.reason
+    assert not north.ask("cells", numbers={"most": 4, "fine": 0}).has_error()  # the means of cells are each site's own
     assert north.sums(0, session="s1", round=0).error.reason.count("send it the keys first") == 1
 
 

@@ -37,7 +37,7 @@ def test_coordinators_keep_the_bounds(name, seed, sizes, spread, share, least, m
 
     def answer(holder, kind, arrays, numbers):
         kinds.add(kind)
-        check_question(arrays, numbers, 6, method.most)
+        check_question(method.asked, kind, arrays, numbers, 6, method.most)
         return method.answer(holder, kind, arrays, numbers)
 
     budgets = [int(share * size) for size in sizes]
@@ -51,7 +51,7 @@ def test_the_measurement_of_auto_keeps_the_bounds():
 
     def answer(holder, kind, arrays, numbers):
         kinds.add(kind)
-        check_question(arrays, numbers, 6, method.most)
+        check_question(method.asked, kind, arrays, numbers, 6, method.most)
         return method.answer(holder, kind, arrays, numbers)
 
     consortium = Consortium([200, 300], [0, 0], [5, 5], 6)
@@ -72,36 +72,116 @@ def test_large_selections_keep_the_bounds(monkeypatch):
 
     choose_with(aggregate_method("probcover"), parts, (100, 100), answer=answer, delta=0.3, min_region=1)
     assert 40 < max(most) <= 48
-    assert number_of_worth_cells(10**6, 10**6) == halves("likeness").most["centers"]
+    assert number_of_worth_cells(10**6, 10**6) == halves("likeness").most["clusters"]
 
 
-DIRECTION = np.eye(6, dtype=np.float32)[:1]
+def honest(name, masked=False, **params):
+    """(kind, arrays, numbers) of the last question of each kind that a client is asked in one selection."""
+    method, parts, asked = halves(name), parts_of(2, (90, 80, 70), d=6), {}
+
+    def answer(holder, kind, arrays, numbers):
+        asked[kind] = dict(arrays), dict(numbers)
+        return method.answer(holder, kind, arrays, numbers)
+
+    consortium = Consortium([90, 80, 70], [2, 2, 2], [8, 8, 8], 6, masked)
+    run(
+        method.coordinate(consortium, np.random.default_rng(0), **params),
+        [Holder(rows, np.arange(len(rows)) < 2) for rows in parts],
+        answer,
+    )
+    return asked
+
+
+def check(name, kind, arrays, numbers):
+    method = halves(name)
+    check_question(method.asked, kind, arrays, numbers, 6, method.most)
+
+
+ALL = [*METHODS, "likeness", "alone-maxherding"]
+HONEST = {name: honest(name, **({"seed": 3} if name.startswith("alone") else {})) for name in ALL}
+HONEST["probcover"] |= honest("probcover", masked=True) | honest("probcover", delta="auto")
+EACH = [(name, kind) for name, asked in HONEST.items() for kind in asked]
+
+
+def test_every_kind_of_question_is_known():
+    for name, asked in HONEST.items():
+        assert set(asked) == set(halves(name).asked)
+        for kind, (arrays, numbers) in asked.items():
+            check(name, kind, arrays, numbers)
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
+def test_what_is_missing_or_strange_is_refused(name, kind):
+    arrays, numbers = HONEST[name][kind]
+    for lacking in arrays:
+        with pytest.raises(UserError, match=f"asks with no array '{lacking}'"):
+            check(name, kind, {key: array for key, array in arrays.items() if key != lacking}, numbers)
+    for lacking in set(numbers) - {"min_region"}:
+        with pytest.raises(UserError, match=f"asks with no number '{lacking}'"):
+            check(name, kind, arrays, {key: value for key, value in numbers.items() if key != lacking})
+    with pytest.raises(UserError, match="asks with the array 'other'"):
+        check(name, kind, {**arrays, "other": np.zeros(3)}, numbers)
+    with pytest.raises(UserError, match="asks with the number 'other'"):
+        check(name, kind, arrays, {**numbers, "other": 1})
+    with pytest.raises(UserError, match="asks with a question of the kind 'other'"):
+        check(name, "other", arrays, numbers)
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
+def test_arrays_of_another_type_shape_or_length_are_refused(name, kind):
+    """Whole numbers where real ones are due would pass every bound of real ones."""
+    arrays, numbers = HONEST[name][kind]
+    for changed, array in arrays.items():
+        types = {"f": np.int64, "i": np.float64, "u": np.float64, "b": np.int8}
+        others = [array.astype(types[array.dtype.kind]), array[None], array.astype(str)]
+        if array.ndim and halves(name).asked[kind].arrays[changed].lengths[-1] not in ("mine", "picks", "clusters"):
+            others.append(np.concatenate([array, array[..., :1]], axis=-1) if array.size else np.zeros(7))
+        for other in others:
+            with pytest.raises(UserError, match="the server asks with"):
+                check(name, kind, {**arrays, changed: other}, numbers)
 
 
 @pytest.mark.parametrize(
-    ("name", "arrays", "numbers", "said"),
+    ("name", "kind", "change", "said"),
     [
-        ("maxherding", {"candidates": 1.5 * DIRECTION}, {}, "candidates 1.5 long"),
-        ("maxherding", {"candidates": DIRECTION * np.nan}, {}, "candidates that are no numbers"),
-        ("maxherding", {"candidates": np.eye(7)}, {}, "candidates of 7 dimensions where its rows have 6"),
-        ("maxherding", {"candidates": np.repeat(DIRECTION, 5000, axis=0)}, {}, "5000 candidates where 4096"),
-        ("maxherding", {"offered": np.array([2.0])}, {}, "offered of 2"),
-        ("maxherding", {"cosines": np.array([np.inf])}, {}, "cosines that are no numbers"),
-        ("maxherding", {}, {"sharpness": 0.0}, "sharpness = 0"),
-        ("maxherding", {}, {"bits": 60}, "bits = 60"),
-        ("typiclust", {"centers": np.concatenate([DIRECTION, 1e6 * DIRECTION])}, {}, r"centers 1e\+06 long"),
-        ("typiclust", {"means": (3 * DIRECTION).astype(np.float16)}, {}, "means 3 long"),
-        ("typiclust", {"centers": np.zeros((501, 6))}, {}, "501 centers where 500 are the most"),
-        ("typiclust", {"centers": np.zeros((2000, 3, 6))}, {}, "centers of 2000 iterations"),
-        ("probcover", {"balls": np.zeros((10_000, 6))}, {}, "10000 balls where 8192"),
-        ("probcover", {"prefix": np.zeros((100, 2), np.int32)}, {}, "100 prefix where 64"),
-        ("probcover", {}, {"assigned": -1000}, "assigned = -1000"),
-        ("probcover", {}, {"min_region": 0}, "min_region = 0"),
+        ("maxherding", "offers", {"candidates": 1.5 * np.eye(6)}, "candidates 1.5 long"),
+        ("maxherding", "offers", {"candidates": np.full((1, 6), np.nan)}, "candidates of nan"),
+        ("maxherding", "offers", {"candidates": np.eye(7)}, "candidates of 7 dimensions where 6 are due"),
+        ("maxherding", "offers", {"candidates": np.zeros((5000, 6))}, "5000 candidates where 4096 are the most"),
+        ("maxherding", "gains", {"offered": 2.0}, "offered of 2"),
+        ("maxherding", "gains", {"cosines": np.inf}, "cosines of inf"),
+        ("maxherding", "gains", {"cosines": -1e6}, r"cosines of -1e\+06"),
+        ("maxherding", "gains", {"sharpness": 0.0}, "sharpness = 0"),
+        ("maxherding", "gains", {"bits": 60}, "bits = 60"),
+        ("maxherding", "gains", {"bits": 0.5}, "bits = 0.5"),
+        ("maxherding", "gains", {"centers": 9999}, r"centers of 1e\+04"),
+        ("typiclust", "sums", {"centers": np.concatenate([np.eye(6)[None], 1e6 * np.eye(6)[None]])}, "long"),
+        ("typiclust", "sums", {"centers": np.zeros((1, 501, 6))}, "501 clusters where 500 are the most"),
+        ("typiclust", "sums", {"centers": np.zeros((2000, 3, 6))}, "2000 iterations where 1000 are the most"),
+        ("typiclust", "nearest", {"means": 3.0}, "means 7.35 long"),
+        ("typiclust", "nearest", {"sizes": -1}, "sizes of -1"),
+        ("typiclust", "nearest", {"clients": 0}, "clients = 0"),
+        ("typiclust", "settle", {"clusters": 400}, "clusters of 400"),
+        ("probcover", "count", {"balls": np.zeros((10_000, 6))}, "10000 balls where 2048 are the most"),
+        ("probcover", "count", {"levels": 200}, "levels of 200"),
+        ("probcover", "count", {"radii": 3.0}, "radii of 3"),
+        ("probcover", "count", {"prefix": -3}, "prefix of -3"),
+        ("probcover", "count", {"assigned": -1000}, "assigned = -1000"),
+        ("probcover", "count", {"min_region": 0}, "min_region = 0"),
+        ("probcover", "count", {"delta": -1}, "delta = -1"),
+        ("likeness", "sums", {"centers": np.zeros((1, 5001, 6))}, "5001 clusters where 5000 are the most"),
     ],
 )
-def test_what_no_selection_needs_is_refused(name, arrays, numbers, said):
-    with pytest.raises(UserError, match=f"the server asks with {said}"):
-        check_question(arrays, numbers, 6, halves(name).most)
+def test_what_no_selection_needs_is_refused(name, kind, change, said):
+    """`change`: a number, an array, or one value in all places of an array."""
+    arrays, numbers = (dict(part) for part in HONEST[name][kind])
+    ((key, value),) = change.items()
+    if key in numbers:
+        numbers[key] = value
+    else:
+        arrays[key] = value if isinstance(value, np.ndarray) else np.full_like(arrays[key], value)
+    with pytest.raises(UserError, match=f"the server asks with .*{said}"):
+        check(name, kind, arrays, numbers)
 
 
 def test_no_sample_is_measured_from_many_centres_in_one_question():
@@ -127,7 +207,7 @@ def test_what_is_summed_is_told_to_all_alike(name):
                 question = coordinator.send(sent)
             except StopIteration as done:
                 return done.value
-            assert question.summed == (question.kind in method.summed)
+            assert question.summed == method.asked[question.kind].summed
             if question.summed:
                 assert set().union(*question.own) <= set(OWN)
             sent = yield question

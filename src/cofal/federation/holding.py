@@ -52,21 +52,22 @@ def answer_question(site: Site, arrays: Mapping[str, np.ndarray], config: Mappin
     pool = site.pool(f"{track} {int(config['selection'])}" if "selection" in config else "")
     holder = _holder(site, str(config["digest"]), pool, before)
     holder.picked = None
-    method = halves(str(config["method"]))
-    check_question(arrays, numbers, holder.rows.shape[1], method.most)
-    if site.settings.policy.secure_sums and "session" not in config and str(config["kind"]) in method.summed:
-        measured = str(config["method"]) == "likeness"
+    method, kind = halves(str(config["method"])), str(config["kind"])
+    check_question(method.asked, kind, arrays, numbers, holder.rows.shape[1], method.most)
+    measured = str(config["method"]) == "likeness"  # which sums are never masked
+    if site.settings.policy.secure_sums and "session" not in config and (measured or method.asked[kind].summed):
         instead = "neither auto nor shares = 'auto'" if measured else "selection.secure_sums = true"
         raise UserError(
             f"the server asks for sums in the open, site {site.name} tells them under masks alone; use {instead}, "
             "or policy.secure_sums = false at the site"
         )
     question = _question(arrays, config, pool, holder.taken)
-    admit(site.folder, site.name, question, site.settings.policy.max_questions, durable=site.settings.ledger_sync)
+    if not method.asked[kind].silent:
+        admit(site.folder, site.name, question, site.settings.policy.max_questions, durable=site.settings.ledger_sync)
     if noise := site.settings.policy.count_noise:
         # The folder, not the site: a holder that led to its site would never be forgotten (see `_kept`).
         holder.noise = partial(_noised, site.folder, noise, method.counts, question)
-    answer = method.answer(holder, str(config["kind"]), arrays, numbers)
+    answer = method.answer(holder, kind, arrays, numbers)
     if holder.picked is not None:
         if len(holder.picked) != int(config["budget"]):
             raise UserError(

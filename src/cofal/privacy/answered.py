@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from cofal.errors import UserError
@@ -9,6 +10,7 @@ from cofal.files import append_line, read_lines
 from cofal.privacy.private_files import locked
 
 FILE = Path("privacy") / "answered.log"  # in a site's folder: a digest a line
+_DIGEST = re.compile("[0-9a-f]{64}")
 ALL = 2**62  # questions: the sites of an experiment answer as many as it asks
 
 
@@ -31,9 +33,11 @@ def admit(folder: Path, site: str, question: bytes, most: int, *, durable: bool 
                 f"site {site} has answered {len(known)} different questions of aggregate selections, as many as its "
                 "policy.max_questions allows: more of them would add up to its samples; the site's owner may raise it"
             )
+        (folder / FILE).touch(0o600)
         append_line(folder / FILE, question.hex(), durable)
 
 
 def _known(folder: Path) -> set[str]:
     file = folder / FILE
-    return set(read_lines(file).decode("ascii", errors="replace").split()) if file.exists() else set()
+    lines = read_lines(file).decode("ascii", errors="replace").splitlines() if file.exists() else []
+    return {line for line in lines if _DIGEST.fullmatch(line)}  # a power cut may leave other things

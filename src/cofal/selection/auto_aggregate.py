@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from cofal.rng import generator
+from cofal.selection.aggregate.bounds import Asked, vectors, whole
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, told_counts
-from cofal.selection.aggregate.kmeans import answer_kmeans, federated_kmeans
+from cofal.selection.aggregate.kmeans import ASKED, MOST_ITERATIONS, answer_kmeans, federated_kmeans
 from cofal.selection.aggregate.select import METHODS, aggregate_method
 from cofal.selection.auto import Decision, settle
 from cofal.selection.blur import MOST, blur
@@ -88,7 +89,7 @@ def alone(
     lengthscale: float = 1.0,
 ) -> Coordinator:
     """Every client picks for itself, in one round trip; in the order returned they take turns."""
-    numbers = {"seed": seed, "delta": -1.0 if isinstance(delta, str) else delta, "lengthscale": lengthscale}
+    numbers = {"seed": seed, "delta": 0.0 if isinstance(delta, str) else delta, "lengthscale": lengthscale}
     yield Question("alone", numbers=numbers, own=[{"budget": np.array([due], np.int32)} for due in consortium.budgets])
     longest = max(consortium.budgets, default=0)
     return [client for rank in range(longest) for client, due in enumerate(consortium.budgets) if rank < due]
@@ -104,7 +105,7 @@ def answer_alone(
     if method == "maxherding":
         params = {"lengthscale": float(numbers["lengthscale"])}
     if method == "probcover":
-        params = {"delta": "auto" if numbers["delta"] < 0 else float(numbers["delta"])}
+        params = {"delta": "auto" if numbers["delta"] == 0 else float(numbers["delta"])}
     rng = generator(int(numbers["seed"]), "select")
     picked = _SELECTORS[method](pool, budgets, rng, **params) if budgets.total else Picked(np.empty(0, np.int64))
     holder.picked = picked.rows
@@ -114,9 +115,11 @@ def answer_alone(
 def halves(name: str) -> Method:
     """Both halves of whatever a site can be asked in an aggregate selection: a selector's, or one of these."""
     if name == "likeness":
-        counts, most = {"counts": True, "labeled": True}, {"centers": MOST_CELLS}
-        return Method(likeness, answer_likeness, counts, ["sums"], most)  # type: ignore[arg-type]
+        asked = ASKED | {"likeness": Asked({"centers": vectors("clusters")}, ("blurred", "seed"))}
+        most = {"clusters": MOST_CELLS, "iterations": MOST_ITERATIONS}
+        return Method(likeness, answer_likeness, {"counts": True, "labeled": True}, asked, most)  # type: ignore[arg-type]
     method = name.removeprefix(ALONE)
     if name.startswith(ALONE) and method in METHODS:
-        return Method(alone, partial(answer_alone, method))
+        asked = {"alone": Asked({"budget": whole(1)}, ("delta", "lengthscale", "seed"), silent=True)}
+        return Method(alone, partial(answer_alone, method), asked=asked)
     return aggregate_method(name)

@@ -89,7 +89,7 @@ def _regions(answer: Arrays, d: int, bits: int) -> Iterator[Regions]:
 
 def own_regions(rows: Sequence[np.ndarray], most: int, min_region: int) -> list[Regions]:
     """What every client tells when it is asked once for at most `most` regions of at least `min_region` of its rows."""
-    numbers: dict[str, float] = {"most": most, "min_region": min_region}
+    numbers: dict[str, float] = {"most": most, "min_region": min_region, "fine": 0}
     answers = [answer_cells(Holder(each, np.zeros(len(each), dtype=bool)), numbers) for each in rows]
     return [told for answer in answers for told in _regions(answer, rows[0].shape[1], 0)]
 

@@ -24,7 +24,7 @@ WORTH = 0.75  # a ball is expected to gain so many times `min_region` samples a 
 TOGETHER = 1 / 3  # of the picks are chosen together at whatever level it takes
 LOOKS = 3  # of the others, those at so many levels from the first one
 KEPT = 4  # older proposals that stay in the running, for each pick of the batch: they are not proposed again
-MOST_BALLS = 8192  # in the running at once: each two of them are counted
+MOST_BALLS = 2048  # in the running at once: each two of them are counted
 SUMMED = ("gains", "overlaps", "bare", "sums")  # the parts of an answer of which only totals are needed
 
 
@@ -54,7 +54,7 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
         offers.add(answers)
         first = first if end else int(offers.levels.min(initial=LEVELS))
         if state.picks >= TOGETHER * picks:
-            trip.top = first + LOOKS
+            trip.top = min(first + LOOKS, LEVELS)
         offers.keep(offers.levels < trip.top)
         if len(best) < size and not len(offers):
             alone = int(totals["bare"][0]) >= state.min_region * (picks - state.picks)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cofal.rng import generator
+from cofal.selection.aggregate.bounds import Asked
 from cofal.selection.aggregate.exchange import Arrays, Holder, told_counts
 from cofal.selection.kmeans import content_hash, kmeans
 from cofal.selection.numbers import MOST, check_whole
@@ -126,6 +127,9 @@ def _without_small(rows: np.ndarray, labels: np.ndarray, least: int) -> np.ndarr
     return labels
 
 
+CELLS = Asked(numbers=("fine", "most"))  # the question that `answer_cells` answers
+
+
 def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
     """Means of the client's cells, rounded so that all compute with the very same numbers, and the rows in each.
 
@@ -135,7 +139,7 @@ def answer_cells(holder: Holder, numbers: Mapping[str, float]) -> Arrays:
     key = "cells", tuple(sorted(numbers.items()))
     if key not in holder.cache:
         most, min_region = int(numbers["most"]), int(numbers["min_region"])
-        holder.cache[key] = cells(holder, most, min_region, fine=bool(numbers.get("fine", 0)))
+        holder.cache[key] = cells(holder, most, min_region, fine=bool(numbers["fine"]))
     means, counts = holder.cache[key]
     told = means.astype(np.float16)
     if holder.noise is not None and len(told):

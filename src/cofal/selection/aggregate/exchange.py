@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cofal.selection.aggregate.bounds import Asked
+
 Arrays = dict[str, np.ndarray]
 Result = TypeVar("Result")  # what a coordinator returns at its end
 COARSE = 0.05  # step of the distances and cosines that clients tell of single samples
@@ -80,14 +82,13 @@ class Method:
     groups counted at most, False if it may be in several. Noise on counts is charged by it. Which group a sample is in
     must follow from the sample and from what is told alone, never from other samples: else one more of them would
     change many counts.
-    summed: the kinds of questions whose answers hold what is only needed as a total over the clients.
-    most: how many vectors, or trips, a question tells of at most, by the name of the array.
+    asked: by kind, what a question consists of; most: the greatest lengths of its arrays, by name (`bounds.py`).
     """
 
     coordinate: Callable[..., Coordinator]
     answer: Callable[[Holder, str, Mapping[str, np.ndarray], Mapping[str, float]], Arrays]
     counts: Mapping[str, bool] = field(default_factory=dict)
-    summed: Collection[str] = ()
+    asked: Mapping[str, Asked] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cofal.selection.aggregate.cells import PLANNED, answer_cells, canonical, nearest, sums_by_label, told_sums
+from cofal.selection.aggregate.bounds import Asked, vectors
+from cofal.selection.aggregate.cells import CELLS, PLANNED, answer_cells, canonical, nearest, sums_by_label, told_sums
 from cofal.selection.aggregate.exchange import (
     Arrays,
     Consortium,
@@ -26,6 +27,7 @@ from cofal.selection.aggregate.exchange import (
 from cofal.selection.aggregate.ward import ward
 from cofal.selection.numbers import check_whole
 
+MOST_ITERATIONS = 1000
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
 _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger;
@@ -87,6 +89,9 @@ def federated_kmeans(
             _refill(means, np.flatnonzero(~held), cells, weights)
         centers = means.astype(np.float32)
     return clusters
+
+
+ASKED = {"cells": CELLS, "sums": Asked({"centers": vectors("iterations", "clusters")}, ("bits",), summed=True)}
 
 
 def answer_kmeans(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> Arrays:

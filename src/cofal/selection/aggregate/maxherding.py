@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.selection.aggregate.cells import check_min_region
+from cofal.selection.aggregate.bounds import UNIT, Asked, between, positions, vectors, whole
+from cofal.selection.aggregate.cells import CELLS, check_min_region
 from cofal.selection.aggregate.exchange import (
     Arrays,
     Consortium,
@@ -65,7 +66,7 @@ def coordinate(
             f"{PICKS_A_TRIP} at most; use {shifts + trips - 1} or fewer"
         )
     most, seed = max(1, ALL_CELLS // consortium.clients), int(rng.integers(2**31))
-    answers = yield Question("cells", numbers={"most": most, "min_region": min_region})
+    answers = yield Question("cells", numbers={"most": most, "min_region": min_region, "fine": 0})
     landmarks = np.concatenate([answer["means"] for answer in answers]).astype(np.float32)
     weights = np.maximum(1, np.concatenate([answer["counts"] for answer in answers]))  # noise may take them below
     numbers = {
@@ -169,4 +170,24 @@ def _distinct(candidates: np.ndarray) -> np.ndarray:
     return candidates[kept]
 
 
-MAXHERDING = Method(coordinate, answer, {"counts": True}, ["shift", "gains"], {"candidates": 4096})
+_CANDIDATES = {"candidates": vectors("candidates", longest=UNIT)}
+_COVERING = {"centers": positions("covering", "candidates"), "cosines": between("covering", -UNIT, UNIT)}
+MAXHERDING = Method(
+    coordinate,
+    answer,
+    counts={"counts": True},
+    asked={
+        "cells": CELLS,
+        "shift": Asked(_CANDIDATES, ("bits", "sharpness"), summed=True),
+        "offers": Asked(_CANDIDATES, ("depth",)),
+        "gains": Asked(
+            _CANDIDATES | _COVERING | {"offered": between("candidates", NONE, UNIT)}, ("bits", "sharpness"), summed=True
+        ),
+        "settle": Asked(
+            _CANDIDATES | _COVERING | {"picks": positions("picks", "candidates"), "alone": whole(1)},
+            ("lengthscale", "seed"),
+            silent=True,
+        ),
+    },
+    most={"candidates": 4096},
+)

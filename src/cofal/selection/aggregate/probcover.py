@@ -15,6 +15,7 @@ import numpy as np
 
 from cofal.errors import UserError
 from cofal.selection.aggregate.batches import MOST_BALLS, in_batches
+from cofal.selection.aggregate.bounds import WHOLE, Asked, Values, between, positions, vectors, whole
 from cofal.selection.aggregate.cells import check_min_region
 from cofal.selection.aggregate.covering import answer
 from cofal.selection.aggregate.coverstate import Offers, State
@@ -92,10 +93,32 @@ def _one_by_one(state: State, total: int) -> Generator[Question, Any, None]:
         state.assign((yield state.question("nearest")))
 
 
+_STATE = {
+    "centers": vectors("centers"),
+    "levels": whole("centers", high=LEVELS - 1),
+    "refined": vectors("refined"),
+    "mine": positions("mine", "refined"),
+}
+_TRIPS = {
+    "prefix": Values(("trips", 2), WHOLE, low=0, below="centers", ends=True),
+    "radii": between("trips", 0, 2),
+    "tops": whole("trips", high=LEVELS),
+    "wanted": whole("trips"),
+}
+_BALLS = {"balls": vectors("balls"), "sizes": whole("balls", high=LEVELS - 1)}
+_NUMBERS = ("assigned", "bits", "delta", "exact", "given", "start")
 PROBCOVER = Method(
     coordinate,
     answer,
     counts={"gains": False, "overlaps": False, "bare": True},
-    summed=["count", "refresh"],
-    most={"balls": MOST_BALLS, "prefix": 64},
+    asked={
+        "radius": Asked(),
+        "labeled": Asked(_STATE, _NUMBERS),
+        "propose": Asked(_STATE | _TRIPS, _NUMBERS),
+        "count": Asked(_STATE | _TRIPS | _BALLS, _NUMBERS, summed=True),
+        "refresh": Asked(_STATE | _TRIPS | _BALLS, _NUMBERS, summed=True),
+        "nearest": Asked(_STATE, _NUMBERS),
+        "settle": Asked(_STATE | {"alone": whole()}, _NUMBERS, silent=True),
+    },
+    most={"balls": MOST_BALLS, "trips": 64},
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from cofal.selection.aggregate.bounds import FLAGS, Asked, Values, positions, vectors, whole
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
 from cofal.selection.aggregate.exchange import (
     COARSE,
@@ -18,7 +19,14 @@ from cofal.selection.aggregate.exchange import (
     coarse,
     to_depth,
 )
-from cofal.selection.aggregate.kmeans import Clusters, answer_kmeans, check_iterations, federated_kmeans
+from cofal.selection.aggregate.kmeans import (
+    ASKED,
+    MOST_ITERATIONS,
+    Clusters,
+    answer_kmeans,
+    check_iterations,
+    federated_kmeans,
+)
 from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
@@ -225,4 +233,21 @@ def _replay(ranked: list[np.ndarray], squares: np.ndarray, clusters: np.ndarray)
     return picked
 
 
-TYPICLUST = Method(coordinate, answer, {"counts": True, "labeled": True}, ["sums"], {"centers": MAX_CLUSTERS})
+_TOLD = {
+    "centers": vectors("clusters"),
+    "sizes": whole("clusters"),
+    "means": vectors("cells"),
+    "counts": whole("cells"),
+    "mine": Values(("cells",), FLAGS),
+}
+TYPICLUST = Method(
+    coordinate,
+    answer,
+    counts={"counts": True, "labeled": True},
+    asked={
+        **ASKED,
+        "nearest": Asked(_TOLD, ("clients", "depth")),
+        "settle": Asked(_TOLD | {"clusters": positions("picks", "clusters", _ANYWHERE)}, ("clients",), silent=True),
+    },
+    most={"clusters": MAX_CLUSTERS, "iterations": MOST_ITERATIONS},
+)
