@@ -170,6 +170,18 @@ def test_regions_of_several_selections_do_not_tell_the_row_in_which_they_differ(
     assert max(found) < 0.95
 
 
+@pytest.mark.parametrize("size", [6, 12, 25, 60])
+def test_distances_in_clusters_are_no_list_of_the_samples(size):
+    """Where there are more clusters than a client has samples, each of them is in a cluster of its own."""
+    parts = parts_of(4, (500, 500, size), d=16, groups=200, spread=0.2)
+    told, _ = transcript("typiclust", parts, (40, 40, 4))
+    (nearest,) = [found["distances"] for _, kind, _, _, found in told[2] if kind == "nearest"]
+    assert 0 < np.isfinite(nearest).sum() <= size // 2
+    everything, _ = transcript("typiclust", parts, (40, 40, 4), min_region=1)
+    (all_told,) = [found["distances"] for _, kind, _, _, found in everything[2] if kind == "nearest"]
+    assert np.isfinite(all_told).any(axis=1).sum() > size // 2
+
+
 def test_cells_of_maxherding_are_the_same_in_every_selection():
     cells = [
         told[4]["means"]

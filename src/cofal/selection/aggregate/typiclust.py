@@ -32,6 +32,7 @@ from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
 _ANYWHERE = -1  # in place of a cluster: the client's most typical free sample of any
 _FINE = 0.02  # step of the distances told where they depend on neighbours, whom only the client knows
+_APART = 2  # free samples for each distance told, at least
 _FARTHER = 0.1  # from one distance to the next that no sample is behind
 _SHARPNESS = np.float32(8.0)  # of the chances that a row is of a cluster
 _ROWS = 512  # rows whose neighbours are looked for at once
@@ -113,8 +114,7 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
     ranked, squares, fine = _ranked(holder, arrays, int(numbers["clients"]))
     if kind == "nearest":
         distances = _nearest(ranked, squares, _depth(len(holder.rows), len(ranked), numbers))
-        if np.count_nonzero(~holder.taken) < numbers["min_region"]:
-            distances[:] = np.inf  # too few free samples to speak of
+        _keep_nearest(distances, int(np.count_nonzero(~holder.taken)), int(numbers["min_region"]))
         return {"distances": coarse(distances, np.where(fine, _FINE, COARSE)[:, None])}
     holder.picked = _replay(ranked, squares, arrays["clusters"])
     holder.picked = canonical(holder)[2][holder.picked]
@@ -124,6 +124,18 @@ def answer(holder: Holder, kind: str, arrays: Mapping[str, np.ndarray], numbers:
 def _depth(samples: int, clusters: int, numbers: Mapping[str, float]) -> int:
     """Distances told of a cluster: one at least, else at most as asked for, and one in `min_region` samples in all."""
     return max(1, min(int(numbers["depth"]), samples // (int(numbers["min_region"]) * clusters)))
+
+
+def _keep_nearest(distances: np.ndarray, free: int, least: int) -> None:
+    """Of (k, depth) distances keep the least, no more than one for `_APART` free samples; none of fewer than `least`.
+
+    Where clusters are as many as a client's samples, the distances would be a list of them.
+    """
+    if least == 1:
+        return
+    most = free // _APART if free >= least else 0
+    order = np.argsort(distances, axis=None, kind="stable")
+    distances.ravel()[order[most:]] = np.inf
 
 
 def _nearest(ranked: list[np.ndarray], squares: np.ndarray, depth: int) -> np.ndarray:
