@@ -13,7 +13,7 @@ from flwr.app import Error, Message
 import cofal
 from cofal.cli import main
 from cofal.config import load
-from cofal.errors import UserError
+from cofal.errors import CofalError, UserError
 from cofal.federation import embedded
 from cofal.federation import messages as m
 from cofal.federation.client_app import app
@@ -44,10 +44,15 @@ SAMPLES = 83
 
 
 class Recorded(InProcessGrid):
-    """Keeps every question and answer; `lost` are (message type, node) whose reply is lost once."""
+    """Keeps every question and answer; `lost` are (message type, node) whose reply is lost once, of masked ones if any
+    of the run are."""
 
     transcript: ClassVar[list] = []
     lost: ClassVar[set] = set()
+
+    def masked(self, message):
+        sums = any(kind == m.SUM_KEYS for kind, *_ in self.transcript)
+        return not sums or "session" in m.config_of(message.content)
 
     def pull_messages(self, message_ids):
         kept = []
@@ -56,7 +61,7 @@ class Recorded(InProcessGrid):
             (reply,) = super().pull_messages([number])
             kind, node = message.metadata.message_type, message.metadata.dst_node_id
             Recorded.transcript.append((kind, node, message.content, None if reply.has_error() else reply.content))
-            if (kind, node) in self.lost and (kind != m.AGGREGATE or "session" in m.config_of(message.content)):
+            if (kind, node) in self.lost and (kind != m.AGGREGATE or self.masked(message)):
                 self.lost.discard((kind, node))
                 kept.append(Message(Error(0, "lost on its way"), reply_to=message))
             else:
@@ -224,11 +229,38 @@ def test_sums_under_masks_give_the_same_picks(finished, masked):
     assert not list(masked[0].sites.glob("*/secure-sums/*/secret.json"))  # forgotten at the end
 
 
-@pytest.mark.parametrize("kind", ["query.aggregate", "query.unmask"])
+@pytest.mark.parametrize("kind", ["query.aggregate", "query.unmask", "query.keys", "query.shares", "query.close"])
 def test_a_site_lost_within_a_sum_does_not_stop_the_selection(tmp_path, cache, kind):
     run, _ = run_recorded(tmp_path / "run", cache, "selection.secure_sums=true", lost=[(kind, 3)])
     assert not Recorded.lost
     assert all(len(ids) == 4 for ids in asked_at(run).values())
+
+
+def test_an_answer_lost_on_its_way_is_asked_for_once_more(finished, tmp_path, cache):
+    run, _ = run_recorded(tmp_path / "run", cache, lost=[("query.aggregate", 3)])
+    assert not Recorded.lost
+    assert asked_at(run) == asked_at(finished[0])
+
+
+def test_a_site_lost_for_good_ends_the_selection_and_the_run_goes_on_with_it(finished, tmp_path, cache, monkeypatch):
+    Recorded.transcript, Recorded.lost = [], set()
+    pull = Recorded.pull_messages
+
+    def silent(self, message_ids):
+        kinds = [self._pushed[number].metadata for number in message_ids]
+        return [
+            Message(Error(0, "gone"), reply_to=self._pushed[number])
+            if told.message_type == m.AGGREGATE and told.dst_node_id == 3 and len(Recorded.transcript) > 60
+            else pull(self, [number])[0]
+            for number, told in zip(message_ids, kinds)
+        ]
+
+    monkeypatch.setattr(Recorded, "pull_messages", silent)
+    with pytest.raises(CofalError, match="1 of 3 sites failed: site-1: gone; see to that, then run this again"):
+        run_recorded(tmp_path / "run", cache)
+    monkeypatch.undo()
+    run, _ = run_recorded(tmp_path / "run", cache)
+    assert asked_at(run) == asked_at(finished[0])
 
 
 def test_two_sites_cannot_sum_in_secret(tmp_path, cache):

@@ -225,8 +225,10 @@ class Fleet:
             told = _reasons(missing)
             self.missed |= missing
             if at_least is None or len(good) < min(at_least, len(questions)):
-                known = UserError if refused.issuperset(missing) else CofalError
-                raise known(f"{len(missing)} of {len(questions)} sites failed: {told}")
+                what = f"{len(missing)} of {len(questions)} sites failed: {told}"
+                if refused.issuperset(missing):
+                    raise UserError(what)
+                raise CofalError(f"{what}; see to that, then run this again: it goes on where it stopped")
             log.warning("going on without %s", told)
         return dict(sorted(good.items()))
 

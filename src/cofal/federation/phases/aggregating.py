@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import RecordDict
 
-from cofal.errors import UserError
+from cofal.errors import CofalError, UserError
 from cofal.federation import messages as m
 from cofal.federation.fleet import Fleet, Unusable
 from cofal.federation.phases.overheard import Overheard
@@ -21,6 +21,7 @@ from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Question, total
 from cofal.selection.aggregate.select import aggregate_method
 
+T = TypeVar("T")
 TRIES = 3  # rounds in which one sum is attempted while sites drop out
 
 
@@ -126,8 +127,20 @@ def _contents(fleet: Fleet, task: Task, question: Question, **more: Any) -> dict
 
 
 def _answers(fleet: Fleet, task: Task, question: Question) -> list[Arrays]:
-    replies = fleet.ask(m.AGGREGATE, _contents(fleet, task, question), _numbers, at_least=len(fleet.names))
+    replies = _all(fleet, m.AGGREGATE, _contents(fleet, task, question), _numbers)
     return [replies[name] for name in fleet.names]
+
+
+def _all(
+    fleet: Fleet, kind: str, contents: Mapping[str, RecordDict], read: Callable[[str, RecordDict], T]
+) -> dict[str, T]:
+    """The answer of every site; if one does not come, all are asked once more, and give the same answers again."""
+    try:
+        return fleet.ask(kind, contents, read, at_least=len(contents))
+    except UserError:  # refused
+        raise
+    except CofalError:
+        return fleet.ask(kind, contents, read, at_least=len(contents))
 
 
 def _numbers(name: str, content: RecordDict) -> Arrays:
@@ -153,10 +166,10 @@ class MaskedSums:
     def start(cls, fleet: Fleet, task: Task) -> MaskedSums:
         session = f"{task.track}-{secrets.token_hex(8)}"
         asked = dict.fromkeys(fleet.names, m.pack(config={"session": session}))
-        keys = fleet.ask(m.SUM_KEYS, asked, lambda _, reply: bytes(m.config_of(reply)["key"]))
+        keys = _all(fleet, m.SUM_KEYS, asked, lambda _, reply: bytes(m.config_of(reply)["key"]))
         collector = Collector(session, keys, MOST_ROUNDS)
         roster = {"session": session, "names": list(keys), "keys": list(keys.values()), "rounds": MOST_ROUNDS}
-        shares = fleet.ask(m.SUM_SHARES, dict.fromkeys(fleet.names, m.pack(config=roster)), _shares)
+        shares = _all(fleet, m.SUM_SHARES, dict.fromkeys(fleet.names, m.pack(config=roster)), _shares)
         return cls(fleet, task, collector, {name: collector.inbox(name, shares) for name in keys})
 
     def total(self, question: Question) -> Arrays:
@@ -192,9 +205,9 @@ class MaskedSums:
         return self.collector.total(number, masked, unmasked, shapes, asked)
 
     def close(self) -> None:
-        """Have every site forget its secrets of this session."""
+        """Have every site forget its secrets of this session; the totals are there, whoever does not hear of it."""
         content = m.pack(config={"session": self.collector.roster.session})
-        self.fleet.ask(m.SUM_CLOSE, dict.fromkeys(self.fleet.names, content), lambda _, reply: None)
+        self.fleet.ask(m.SUM_CLOSE, dict.fromkeys(self.fleet.names, content), lambda _, reply: None, at_least=0)
 
 
 def _shares(name: str, content: RecordDict) -> dict[str, bytes]:
