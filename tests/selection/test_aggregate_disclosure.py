@@ -13,12 +13,15 @@ from sklearn.datasets import load_digits
 from aggregate_choice import choose_with, parts_of
 from cofal.selection.aggregate import covering
 from cofal.selection.aggregate.cells import BLUR, canonical, told_sums
-from cofal.selection.aggregate.exchange import OFTEN, Holder, real
+from cofal.selection.aggregate.covering import by_chance
+from cofal.selection.aggregate.coverstate import State
+from cofal.selection.aggregate.exchange import OFTEN, Consortium, Holder, real
 from cofal.selection.aggregate.grazing import _nearest
 from cofal.selection.aggregate.herding import NONE
 from cofal.selection.aggregate.kmeans import _told_clusters
 from cofal.selection.aggregate.maxherding import MAXHERDING
 from cofal.selection.aggregate.probcover import PROBCOVER
+from cofal.selection.aggregate.regions import Rows
 from cofal.selection.aggregate.typiclust import TYPICLUST
 
 METHODS = {"probcover": PROBCOVER, "typiclust": TYPICLUST, "maxherding": MAXHERDING}
@@ -168,6 +171,61 @@ def test_regions_of_several_selections_do_not_tell_the_row_in_which_they_differ(
     assert len(found) > 5
     assert np.median(found) < np.median(exact)  # another digit is a better guess
     assert max(found) < 0.95
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), step=st.integers(2, 9), count=st.integers(0, 60))
+def test_counts_in_steps_by_chance_are_right_in_the_mean_and_always_the_same(seed, step, count):
+    draws = np.random.default_rng(seed).integers(0, 2**64, 4000, dtype=np.uint64)
+    told = by_chance(np.full(4000, count, np.int32), step, draws)
+    if count < step:
+        assert not told.any()
+    else:
+        assert set(told.tolist()) <= {count - count % step, count - count % step + step}
+        assert abs(told.mean() - count) < 5 * step / 2 / np.sqrt(4000)
+    np.testing.assert_array_equal(told, by_chance(np.full(4000, count, np.int32), step, draws))
+
+
+def sides_told(least):
+    """How well a lying server tells on which side of 400 balls a row is, from one question of many clever balls.
+
+    Two balls that differ by one row: in whatever other ball that row is, one has more samples in common than the other.
+    Of all the pairs of balls that differ so, the mean share of the balls around the row, and of those elsewhere, that
+    are told rightly, where a coin gives a half.
+    """
+    (rows,) = parts_of(1, (300,), d=8, spread=1.0)
+    holder = Holder(rows, np.zeros(300, bool))
+    rng = np.random.default_rng(2)
+    balls = np.repeat(rng.normal(size=(200, 8)), 3, axis=0) + 0.02 * rng.normal(size=(600, 8))
+    balls = (balls / np.linalg.norm(balls, axis=1, keepdims=True)).astype(np.float16)
+    state = State(Consortium([300], [0], [5], 8), 1.2, least, exact=False)
+    arrays = {
+        "prefix": np.zeros((1, 2), np.int32), "radii": np.array([1.2]), "tops": np.array([9], np.int32),
+        "balls": balls, "sizes": np.zeros(600, np.uint8),
+    }  # fmt: skip
+    question = state.question("count", [{"wanted": np.zeros(1, np.int32)}], summed=True, **arrays)
+    told = PROBCOVER.answer(holder, "count", question.told(0), question.numbers)
+    common = np.zeros((600, 600), np.int64)
+    common[np.triu_indices(600, 1)] = told["overlaps"]
+    common += common.T
+    inside = Rows(holder).inside(balls, np.zeros(600, np.uint8), 1.2)
+    right = []
+    for one in range(0, 600, 3):
+        for a, b in ((one, one + 1), (one, one + 2), (one + 1, one + 2)):
+            (differ,) = np.nonzero(inside[:, a] != inside[:, b])
+            if len(differ) == 1 and told["gains"][a] - told["gains"][b] in (1, -1):
+                if told["gains"][a] < told["gains"][b]:
+                    a, b = b, a
+                others = np.delete(np.arange(600), [a, b])
+                more, within = (common[a] - common[b] > 0)[others], inside[differ[0]][others]
+                right.append((more[within].mean() + 1 - more[~within].mean()) / 2)
+    assert len(right) > 10
+    return float(np.mean(right))
+
+
+def test_what_balls_have_in_common_does_not_tell_where_a_row_is():
+    assert sides_told(1) == 1.0
+    assert sides_told(5) < 0.65
 
 
 @pytest.mark.parametrize("size", [6, 12, 25, 60])

@@ -136,18 +136,45 @@ def _covered(rows: Rows, told: _Told, delta: float, end: int, refined: int, sent
 def _counts(holder: Holder, rows: Rows, told: _Told) -> Arrays:
     """Uncovered samples in each ball, and in each two (above the diagonal, row by row), none below the least.
 
-    Beside them how many samples are bare.
+    Beside them how many samples are bare. Where two balls differ by one sample, how many each has in common with every
+    other would say of each of those whether the sample is inside. So what is in two is told in steps, by chance.
     """
     (end, refined), delta = told.arrays["prefix"][-1].tolist(), float(told.arrays["radii"][-1])
     uncovered = np.flatnonzero(told.uncovered(rows, delta, end, refined))
     inside = rows.inside(told.arrays["balls"], told.arrays["sizes"], told.delta, uncovered).astype(np.float32)
     shared = np.rint(inside.T @ inside).astype(np.int32)  # whole numbers below 2**24: exact
+    first, second = np.triu_indices(len(shared), 1)
+    overlaps = shared[first, second]
+    if told.least > 1 and holder.noise is None:
+        drawn = _draws(rows, told.arrays["balls"], told.arrays["sizes"])
+        overlaps = by_chance(overlaps, told.least, drawn[first] + drawn[second])
     counts = {
         "gains": np.diagonal(shared),
-        "overlaps": shared[np.triu_indices(len(shared), 1)],
+        "overlaps": overlaps,
         "bare": np.array([told.bare(rows).sum()]),
     }
     return told_counts(holder, counts, told.least)
+
+
+def _draws(rows: Rows, balls: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """(m,) uint64 of each ball, always the same ones; only who has all of the client's rows can know them."""
+    keyed = [
+        hashlib.blake2b(ball.tobytes() + level.tobytes(), digest_size=8, key=rows.secret).digest()
+        for ball, level in zip(balls, levels)
+    ]
+    return np.frombuffer(b"".join(keyed), dtype=np.uint64)
+
+
+def by_chance(counts: np.ndarray, step: int, draws: np.ndarray) -> np.ndarray:
+    """Multiples of `step` in place of `counts`: the one below or above, so that the mean is right; below `step` 0.
+
+    `draws` (uint64) decide, mixed as in SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    mixed = (draws ^ (draws >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    chance = ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    found: np.ndarray = np.where(counts < step, 0, np.floor(counts / step + chance) * step).astype(np.int32)
+    return found
 
 
 def _distances(rows: Rows, told: _Told) -> np.ndarray:

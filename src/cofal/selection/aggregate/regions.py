@@ -52,6 +52,14 @@ class Rows:
         self.holder, self.cache = holder, holder.cache
         self.n, self.d = self.x.shape
 
+    @property
+    def secret(self) -> bytes:
+        """A key that only who has all of the client's rows can know."""
+        if "secret" not in self.cache:
+            self.cache["secret"] = hashlib.sha256(self.x.tobytes()).digest()
+        key: bytes = self.cache["secret"]
+        return key
+
     def inside(
         self, centers: np.ndarray, levels: np.ndarray, delta: float, among: np.ndarray | None = None
     ) -> np.ndarray:
