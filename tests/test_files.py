@@ -5,8 +5,10 @@ Logs: whatever happens to a writer, whole lines stay, and what is left of anothe
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,48 @@ def test_a_folder_is_no_place_for_a_file(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(UserError, match="it is a folder; name a file in it"):
             attempt()
     assert [file.name for file in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "old.txt").write_text("old")
+    links = {"direct": tmp_path / "there" / "old.txt", "twice": Path("direct"), "new": Path("there/folder/new.txt")}
+    for name, leads in links.items():
+        (tmp_path / name).symlink_to(leads)
+        check_writable(tmp_path / name)
+        write_text(tmp_path / name, name)
+        assert (tmp_path / name).readlink() == leads
+        assert (tmp_path / name).read_text() == name
+    assert (tmp_path / "there" / "old.txt").read_text() == "twice"
+    assert (tmp_path / "there" / "folder" / "new.txt").read_text() == "new"
+
+
+def test_what_is_no_regular_file_is_left_as_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "printed").write_text("")
+    with open(tmp_path / "printed", "w") as printed:
+        (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{printed.fileno()}")  # as /dev/stdout is one
+        for name in ("pipe", "link", "round", "stdout"):
+            for attempt in (check_writable, lambda path: write_text(path, "x")):
+                with pytest.raises(UserError, match=f"cannot write {tmp_path / name}: ") as raised:
+                    attempt(tmp_path / name)
+                assert "\n" not in str(raised.value)
+    assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+    assert all((tmp_path / name).is_symlink() for name in ("link", "round", "stdout"))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "pipe", "printed", "round", "stdout"]
+
+
+def test_a_new_folder_takes_the_place_of_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("pipe", "link"):
+        with pytest.raises(UserError, match="it exists and is no folder"), new_folder(tmp_path / name, "a thing"):
+            pass
+        with pytest.raises(UserError, match="is not a folder"):
+            check_writable(tmp_path / name / "file")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "pipe"]
 
 
 def test_a_new_folder_that_fails_is_gone_and_an_empty_one_stays_empty(tmp_path: Path) -> None:

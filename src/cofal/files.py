@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,14 +36,15 @@ def write_fault(path: Path, error: OSError) -> UserError | EnvironmentFault:
         )
     if error.errno == errno.EISDIR:
         return UserError(f"cannot write {path}: it is a folder; name a file in it")
+    if error.errno == errno.EEXIST:
+        return UserError(f"cannot write {path}: it exists and is no folder; choose another place")
     return UserError(f"cannot write {path}: {error.strerror or error}; choose another place")
 
 
 def check_writable(path: Path) -> None:
     """Fail before the work, not after it, where `path` cannot be written."""
     try:
-        _refuse_folder(path)
-        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        parent = next(folder for folder in _place(path).absolute().parents if os.path.lexists(folder))
         if not parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{parent} is not a folder")
         if not os.access(parent, os.W_OK):
@@ -51,30 +53,41 @@ def check_writable(path: Path) -> None:
         raise write_fault(path, error) from error
 
 
-def _refuse_folder(path: Path) -> None:
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+def _place(path: Path) -> Path:
+    """Where a file called `path` is written: there, or where its links lead; raises OSError if other than a file is."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+    while path.is_symlink():
+        if Path(os.path.realpath(path.parent)).is_relative_to("/proc"):  # /dev/stdout leads there, even of a file
+            raise OSError(errno.EINVAL, "it is a stream of a process, not a file")
+        path = path.parent / path.readlink()
+    return path
 
 
 @contextmanager
 def atomic(path: Path | str, durable: bool = True) -> Iterator[Path]:
     """A temporary path beside `path` that takes its name when the block ends well and vanishes when it does not.
 
+    A link stays and what it leads to is written; what is there and no regular file is refused.
     `durable`: the content is on the disk before it takes the name, so that also a power cut leaves the old or the new.
     """
     path = Path(path)
     try:
-        _refuse_folder(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place = _place(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_fault(path, error) from error
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         if durable:
             with open(temporary, "rb") as written:
                 os.fsync(written.fileno())
-        temporary.replace(path)
+        temporary.replace(place)
     except OSError as error:
         raise write_fault(path, error) from error
     finally:

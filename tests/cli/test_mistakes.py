@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -108,6 +109,29 @@ def test_missing_things(cofal, arguments):
     status, _, err = cofal(*arguments)
     assert status == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["select", "--client", "rows.npy", "--budget", 2, "--out", "pipe"],
+        ["run", "digits", "--out", "pipe"],
+        ["report", "nowhere", "--out", "pipe"],
+        ["export", "nowhere", "--out", "pipe"],
+        ["client", "export", "nowhere", "--format", "csv", "--out", "pipe"],
+        ["bench", "select", "--quick", "--out", "pipe"],
+        ["bench", "radius", "--quick", "--out", "pipe"],
+        ["reproduce", "fig-alpha", "--out", "pipe"],
+    ],
+)
+def test_what_is_no_file_and_no_folder_is_refused_before_the_work(cofal, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", np.eye(4))
+    os.mkfifo("pipe")
+    status, _, err = cofal(*arguments)
+    assert (status, err.splitlines()[-1].startswith("cofal: cannot write pipe")) == (2, True), err
+    assert stat.S_ISFIFO(os.lstat("pipe").st_mode)
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["pipe", "rows.npy"]
 
 
 def test_help_teaches_every_command(cofal):

@@ -37,7 +37,9 @@ def select_command(
 
     from cofal.bench.report import print_figures
     from cofal.bench.selecting import bench_select
+    from cofal.files import check_writable
 
+    check_writable(out / "select.md")
     figures = bench_select(out, data, quick=quick, sizes=_numbers(sizes), peers=peers, million=million)
     if json_:
         typer.echo(json.dumps(figures))
@@ -63,7 +65,9 @@ def radius_command(
 
     from cofal.bench.hindsight import bench_radius
     from cofal.bench.report import print_figures
+    from cofal.files import check_writable
 
+    check_writable(out / "radius.md")
     figures = bench_radius(out, data, quick=quick)
     if json_:
         typer.echo(json.dumps(figures))

@@ -63,8 +63,10 @@ def export_command(
     Example: cofal client export sites/north --format label-studio --out north/tasks.json
     """
     from cofal.federation.site import open_site
+    from cofal.files import check_writable
     from cofal.labeling.exchange.transfer import export_questions
 
+    check_writable(out)
     store = _store(folder)
     images = open_site(folder).train
     count, written = export_questions(store, images, out, format_, everything=everything, document_root=document_root)

@@ -28,10 +28,13 @@ def report_command(
     Example: cofal report demo --out report.html
     """
     from cofal.federation.site_settings import SETTINGS
+    from cofal.files import check_writable
     from cofal.report.page import write_report
     from cofal.report.site_page import write_site_report
     from cofal.rundir import RunDir
 
+    if out is not None:
+        check_writable(out)
     if (folder / SETTINGS).exists():
         print(f"Report: {write_site_report(folder, out)}")
         return

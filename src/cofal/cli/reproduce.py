@@ -49,6 +49,7 @@ def reproduce_command(
     """
     from cofal.errors import UserError
     from cofal.federation.embedded import default_cache
+    from cofal.files import check_writable
     from cofal.progress import progress
     from cofal.reproduce.encoders import EncoderFolder
     from cofal.reproduce.grid import experiment_names, load_experiment
@@ -78,6 +79,7 @@ def reproduce_command(
     from cofal.reproduce.spaces import Spaces
 
     out = out or (Path("results") if scale == "cpu" else Path("runs") / "reproduce" / "results")
+    check_writable(out / "README.md")
     if data is not None and not data.is_dir():
         raise UserError(f"--data {data} is not a folder; name the one that holds the image sets")
     extra = own_selectors(methods or [])
