@@ -179,6 +179,10 @@ def test_wrong_values_are_named(files, tmp_path):
     assert f"position 30 of client 0 ({a})" in refused(
         "--client", a, "--budget", 1, "--labeled", tmp_path / "far.txt", *out
     )
+    (tmp_path / "huge.txt").write_text("99999999999999999999999\n3\n")
+    assert f"position 99999999999999999999999 of client 0 ({a}) is outside its rows" in refused(
+        "--client", a, "--budget", 1, "--labeled", tmp_path / "huge.txt", *out
+    )
     assert "line 2" in refused("--client", a, "--budget", 1, "--labeled", tmp_path / "word.txt", *out)
     assert "'maxherding'" in refused("--client", a, "--budget", 1, "--method", "maxherdng", *out)
     assert "--delta wide" in refused("--client", a, "--budget", 1, "--method", "probcover", "--delta", "wide", *out)

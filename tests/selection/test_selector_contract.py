@@ -175,10 +175,23 @@ BAD = [
     ({"budgets": [5], "labeled": [[2]]}, "has 4 unlabelled rows"),
     ({"budgets": [1, 1]}, "2 budgets were given for 1 clients"),
     ({"budgets": [1.5]}, "1.5"),
+    ({"budgets": None}, "the budget is None; give one whole number per client, or one in all"),
+    ({"budgets": 10.0}, "the budget is 10.0; give one whole number"),
+    ({"budgets": True}, "the budget is True; give one whole number"),
+    ({"budgets": np.array(2)}, "the budget is array(2); give one whole number"),
+    ({"budgets": 10**30}, f"the budget is {10**30}"),
+    ({"budgets": [True]}, "the budget of client 0 is True"),
+    ({"seed": None}, "seed = None is no whole number"),
+    ({"seed": "a"}, "seed = 'a' is no whole number"),
+    ({"seed": 1.5}, "seed = 1.5 is no whole number"),
+    ({"seed": True}, "seed = True is no whole number"),
+    ({"seed": np.float64(2)}, "seed = np.float64(2.0) is no whole number"),
     ({"labeled": [[5]]}, "labelled position 5 of client 0"),
     ({"labeled": [[-1]]}, "labelled position -1 of client 0"),
     ({"labeled": [[1, 1]]}, "given twice"),
     ({"labeled": [[0.5]]}, "float64"),
+    ({"labeled": [[1, 10**23]]}, f"labelled position {10**23} of client 0 is outside its rows 0 to 4"),
+    ({"labeled": [[None, 1]]}, "must be a list of whole numbers"),
     ({"labeled": [[0], [1]]}, "were given for 2 clients of 1"),
     ({"method": "maxherdin"}, "did you mean 'maxherding'"),
     ({"coordination": "centrl"}, "did you mean 'central'"),
@@ -251,6 +264,14 @@ def test_numbers_of_numpy_are_numbers(coordination):
     for method, name, value in same:
         picks = cofal.select(parts, [4, 3], method, coordination, **{name: value})
         assert picks.order == cofal.select(parts, [4, 3], method, coordination, **{name: value.item()}).order
+
+
+def test_numpy_s_whole_numbers_are_budgets_and_seeds(embeddings):
+    given = {"method": "random", "labeled": [[0], [], []]}
+    wanted = cofal.select(embeddings, [6, 0, 5], seed=4, **given).order
+    for budgets in (np.array([6, 0, 5], np.uint8), [np.int64(6), np.int8(0), 5], (6, 0, 5)):
+        assert cofal.select(embeddings, budgets, seed=np.uint64(4), **given).order == wanted
+    assert cofal.select(embeddings, np.int16(9), **given).order == cofal.select(embeddings, 9, **given).order
 
 
 @pytest.mark.filterwarnings("error")

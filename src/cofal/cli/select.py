@@ -226,7 +226,7 @@ def _positions(path: Path) -> np.ndarray:
                 found.append(int(line))
             except ValueError:
                 raise UserError(f"line {number} of {path} is {line.strip()!r}; give one position a line") from None
-    return np.array(found, dtype=np.int64)
+    return np.array(found, dtype=object)  # whole numbers of any size: what is too large is told with the others
 
 
 def _write(out: Path, picks: Selection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.evenness import evened
 from cofal.selection.maxherding import maxherding
-from cofal.selection.numbers import plain
+from cofal.selection.numbers import is_whole, plain, told
 from cofal.selection.pool import Budgets, Picked, Pool, Selection
 from cofal.selection.probcover import probcover
 from cofal.selection.random import random
@@ -69,6 +69,8 @@ def select(
     embeddings or aggregates. params: the method's own, such as delta=0.75 or "auto", lengthscale=1.0, approx=True.
     """
     check_known("coordination", coordination, COORDINATIONS)
+    if not is_whole(seed):
+        raise UserError(f"seed = {told(seed)} is no whole number; use one, 0 if unsure")
     noise_scale(epsilon)  # refuses what is no amount of noise
     if epsilon and coordination not in ("central", "auto"):
         raise UserError(
@@ -81,7 +83,7 @@ def select(
     veiled = coordination == "auto" and sharing == "aggregates"
     if epsilon and veiled:
         raise UserError(f"epsilon = {epsilon} needs sharing = 'embeddings': with {sharing!r} none leaves a client")
-    if veiled and isinstance(budgets, int | np.integer):
+    if veiled and is_whole(budgets):
         raise UserError(f"one budget ({budgets}) for all needs sharing = 'embeddings'; give one budget per client")
     selector = _selector(method)
     halves = aggregate_method(method) if coordination == "aggregate" or veiled else None
@@ -115,11 +117,11 @@ def select(
 
 def _per_client(budgets: Sequence[int] | int, pool: Pool, seed: int) -> Sequence[int]:
     """One budget per client; a single number is divided among them."""
-    if not isinstance(budgets, int | np.integer):
-        return budgets
-    if isinstance(budgets, bool):
-        raise UserError(f"the budget is {budgets!r}; a budget is a whole number")
-    return divide_by_worth(int(budgets), pool, generator(seed, "worth"))
+    if is_whole(budgets):
+        return divide_by_worth(int(budgets), pool, generator(seed, "worth"))
+    if isinstance(budgets, int) or not isinstance(budgets, Sized) or getattr(budgets, "ndim", 1) == 0:
+        raise UserError(f"the budget is {told(budgets)}; give one whole number per client, or one in all")
+    return budgets
 
 
 def _run(selector: Selector, pool: Pool, budgets: Budgets, seed: int, params: dict[str, Any]) -> Picked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -25,33 +25,37 @@ def checked_radius(delta: Any) -> float | str:
     if isinstance(delta, str) and delta == "auto":
         return delta
     if not (_is_number(delta) and 0 <= delta < math.inf):
-        raise UserError(f"delta = {_told(delta)} is neither a distance between unit rows (0 to 2) nor 'auto'")
+        raise UserError(f"delta = {told(delta)} is neither a distance between unit rows (0 to 2) nor 'auto'")
     return float(min(delta, WIDEST))
 
 
 def checked_lengthscale(lengthscale: Any) -> float:
     if not (_is_number(lengthscale) and lengthscale > 0):
-        raise UserError(f"lengthscale = {_told(lengthscale)} is not a number above 0; use 1.0 if unsure")
+        raise UserError(f"lengthscale = {told(lengthscale)} is not a number above 0; use 1.0 if unsure")
     if not SHARPEST <= lengthscale <= WIDEST:
         raise UserError(
-            f"lengthscale = {_told(lengthscale)} is out of proportion: rows lie 0 to 2 apart; "
+            f"lengthscale = {told(lengthscale)} is out of proportion: rows lie 0 to 2 apart; "
             f"use {SHARPEST:g} to {WIDEST:,.0f} (1.0 if unsure)"
         )
     return float(lengthscale)
 
 
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether `value` is a whole number, Python's or numpy's; a truth value is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def check_whole(name: str, value: Any, what: str, least: int, most: float = math.inf, usual: str = "") -> None:
     """Raise if `value` is no whole number from `least` to `most`; `what` it counts, and a `usual` one, are told."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (whole and least <= value <= most):
+    if not (is_whole(value) and least <= value <= most):
         remedy = f"a whole number from {least}" + ("" if most == math.inf else f" to {most:,.0f}")
-        raise UserError(f"{name} = {_told(value)} is no number of {what} that will do; use {remedy}{usual}")
+        raise UserError(f"{name} = {told(value)} is no number of {what} that will do; use {remedy}{usual}")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _told(value: Any) -> str:
+def told(value: Any) -> str:
     """The value on one line, however long it is."""
     return " ".join(repr(value)[:100].split())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from cofal.errors import UserError
+from cofal.selection.numbers import is_whole
 
 if TYPE_CHECKING:
     from cofal.selection.auto import Decision
@@ -150,7 +151,7 @@ class Budgets:
         free = np.bincount(pool.owner[~pool.labeled], minlength=pool.clients)
         checked = []
         for client, budget in enumerate(per_client):
-            if isinstance(budget, bool | np.bool_) or not isinstance(budget, int | np.integer):
+            if not is_whole(budget):
                 raise UserError(f"the budget of client {client} is {budget!r}; a budget is a whole number")
             if budget < 0:
                 raise UserError(f"the budget of client {client} is {budget}; a budget is 0 or more")
@@ -237,7 +238,7 @@ def _labeled_mask(labeled: Sequence[np.ndarray] | None, offsets: np.ndarray) -> 
         positions = np.asarray(given)
         if positions.size == 0:
             continue
-        if positions.ndim != 1 or positions.dtype.kind not in "iu":
+        if positions.ndim != 1 or not _whole(positions):
             raise UserError(
                 f"the labelled positions of client {client} must be a list of whole numbers, not {positions.dtype}"
             )
@@ -250,3 +251,10 @@ def _labeled_mask(labeled: Sequence[np.ndarray] | None, offsets: np.ndarray) -> 
             raise UserError(f"labelled position {values[counts > 1][0]} of client {client} is given twice")
         mask[offsets[client] + positions.astype(np.int64)] = True
     return mask
+
+
+def _whole(numbers: np.ndarray) -> bool:
+    """Whether all are whole numbers; numpy holds those too large for its own types as Python's."""
+    if numbers.dtype.kind == "O":
+        return all(map(is_whole, numbers))
+    return numbers.dtype.kind in "iu"
