@@ -212,16 +212,25 @@ def _row_norms(client: int, array: np.ndarray) -> np.ndarray:
         part = np.asarray(array[start : start + _CHUNK], dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             norms[start : start + _CHUNK] = np.sqrt((part * part).sum(axis=1))
-    bad = np.flatnonzero(~np.isfinite(norms))
+    beyond = np.flatnonzero(~np.isfinite(norms))
+    bad = beyond[~np.isfinite(array[beyond]).all(axis=1)]
     if len(bad):
         raise UserError(
             f"row {bad[0]} of client {client} holds NaN or infinity ({len(bad)} such rows); remove or repair it"
         )
-    zero = np.flatnonzero(norms < 1e-150)
+    tiny = np.flatnonzero(norms < 1e-150)
+    zero = tiny[~array[tiny].any(axis=1)]
     if len(zero):
         raise UserError(
             f"row {zero[0]} of client {client} is all zeros ({len(zero)} such rows); it has no direction, remove it"
         )
+    for rows, size in ((beyond, "large"), (tiny, "small")):
+        if len(rows):
+            largest = np.abs(array[rows[0]]).max()
+            raise UserError(
+                f"row {rows[0]} of client {client} has values up to {largest:.3g}, too {size} to be squared "
+                f"({len(rows)} such rows); scale it to a length near 1"
+            )
     return norms
 
 
