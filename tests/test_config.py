@@ -51,7 +51,8 @@ def test_the_paper_presets_hold_the_paper_s_numbers():
             {"selection": {"count_noise": {"parameter": 4.0, "epsilon": 1.0}}},
             ["count_noise", "'per-client'", "leave it out"],
         ),
-        ({"selection": {"delta": 3.0}}, ["delta = 3.0"]),
+        ({"selection": {"delta": 3.0}}, ["delta = 3.0", "above 0 and at most 2, or 'auto'"]),
+        ({"selection": {"delta": 0}}, ["delta = 0.0", "above 0 and at most 2, or 'auto'"]),
         (
             {"selection": {"coordination": ["aggregate"], "epsilon": 0.6}},
             ["epsilon = 0.6", "['aggregate']", "set it to 0"],

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
 from cofal.privacy.policy import CountNoise
+from cofal.selection.numbers import checked_radius
 from cofal.validation import explain
 
 Method = Literal["probcover", "typiclust", "maxherding", "random"]
@@ -147,8 +148,10 @@ class SelectionSettings(Section):
     def _sound(self) -> SelectionSettings:
         if any(b < 1 for b in self.budgets) or sorted(set(self.budgets)) != self.budgets:
             raise ValueError(f"budgets = {self.budgets} must be positive and rising; they are cumulative totals")
-        if isinstance(self.delta, float) and not 0 < self.delta <= 2:
-            raise ValueError(f"delta = {self.delta} must lie above 0 and at most 2 (unit vectors), or be 'auto'")
+        try:
+            checked_radius(self.delta)
+        except UserError as error:
+            raise ValueError(str(error)) from None
         if isinstance(self.shares, list) and (any(s < 0 for s in self.shares) or sum(self.shares) < 1):
             raise ValueError(f"shares = {self.shares} must be whole weights, none negative and not all zero")
         if self.secure_sums and self.sharing == "aggregates" and "auto" in self.coordination:

@@ -123,7 +123,7 @@ def consortia(draw):
 
 
 @settings(max_examples=60, deadline=None)
-@given(consortia(), st.sampled_from(["batched", "paper"]), st.sampled_from([0.0, 0.05, 0.6, 1.5]), st.integers(1, 6))
+@given(consortia(), st.sampled_from(["batched", "paper"]), st.sampled_from([1e-9, 0.05, 0.6, 1.5]), st.integers(1, 6))
 def test_budgets_are_spent_exactly(given_, schedule, delta, min_region):
     parts, budgets, labeled = given_
     _, cost = choose(parts, budgets, labeled, delta=delta, schedule=schedule, min_region=min_region)

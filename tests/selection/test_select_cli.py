@@ -186,6 +186,9 @@ def test_wrong_values_are_named(files, tmp_path):
     assert "line 2" in refused("--client", a, "--budget", 1, "--labeled", tmp_path / "word.txt", *out)
     assert "'maxherding'" in refused("--client", a, "--budget", 1, "--method", "maxherdng", *out)
     assert "--delta wide" in refused("--client", a, "--budget", 1, "--method", "probcover", "--delta", "wide", *out)
+    for radius in ("0", "3", "-1", "nan"):
+        told = refused("--client", a, "--budget", 1, "--method", "probcover", "--delta", radius, *out)
+        assert told.endswith("is no radius between unit rows; use a number above 0 and at most 2, or 'auto'")
     assert "'delta', which belongs to probcover" in refused("--client", a, "--budget", 1, "--delta", "0.5", *out)
     veiled = ("--client", a, "--budget", 1, "--coordination", "aggregate", *out)
     assert "'memory_limit' under this coordination" in refused(*veiled, "--memory-limit", 1)

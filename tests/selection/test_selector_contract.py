@@ -226,7 +226,7 @@ RADIUS, WIDTH = ("probcover", "delta"), ("maxherding", "lengthscale")
 WRONG = [  # method, parameter, value, and whether only the aggregate form has it
     *[
         (*RADIUS, wrong, False)
-        for wrong in (None, [1], True, np.True_, float("nan"), np.float32(-1), "wide", np.eye(20))
+        for wrong in (None, [1], True, np.True_, float("nan"), np.float32(-1), 0, 3, 1e300, np.inf, "wide", np.eye(20))
     ],
     *[(*WIDTH, wrong, False) for wrong in (None, [1], True, np.True_, float("nan"), np.inf, 1e200, 1e-200, 0, "wide")],
     ("maxherding", "approx", -1, False),
@@ -279,12 +279,14 @@ def test_numpy_s_whole_numbers_are_budgets_and_seeds(embeddings):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("coordination", ["central", "per-client", "aggregate"])
-def test_a_radius_beyond_the_sphere_covers_all_however_large(coordination):
+def test_the_largest_radius_covers_all_and_the_smallest_only_copies(coordination):
     parts = [np.random.default_rng(k).normal(size=(n, 4)) for k, n in enumerate((30, 22))]
-    wide, huge = (cofal.select(parts, [4, 3], "probcover", coordination, delta=delta) for delta in (5, 1e300))
-    assert wide.order == huge.order
-    if coordination == "central":
-        cofal.select(parts, [4, 3], "probcover", delta=1e300, epsilon=0.5)
+    for delta in (2, 1e-300):
+        picks = cofal.select(parts, [4, 3], "probcover", coordination, delta=delta)
+        assert [len(set(rows.tolist())) for rows in picks.indices] == [4, 3]
+        if coordination == "central":
+            assert picks.gains[0] == (52 if delta == 2 else 1)
+            cofal.select(parts, [4, 3], "probcover", delta=delta, epsilon=0.5)
 
 
 @pytest.mark.filterwarnings("error")

@@ -10,7 +10,8 @@ import numpy as np
 
 from cofal.errors import UserError
 
-WIDEST = 1e6  # no row is farther than 2 from another: a larger radius changes nothing, and its square would overflow
+FARTHEST = 2.0  # no unit row is farther from another
+WIDEST = 1e6  # a wider kernel sees no difference between rows, and its square would overflow
 SHARPEST = 1e-4  # a narrower kernel sees nothing but the rounding of float32 rows, and its values overflow
 MOST = 10**6  # samples of a group; sums over many clients of counts in steps of it stay below 2**31
 
@@ -21,12 +22,15 @@ def plain(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_radius(delta: Any) -> float | str:
-    """The radius between unit rows, `WIDEST` at most, or "auto"."""
+    """The radius between unit rows, above 0 and at most `FARTHEST`, or "auto"."""
     if isinstance(delta, str) and delta == "auto":
         return delta
-    if not (_is_number(delta) and 0 <= delta < math.inf):
-        raise UserError(f"delta = {told(delta)} is neither a distance between unit rows (0 to 2) nor 'auto'")
-    return float(min(delta, WIDEST))
+    if not (_is_number(delta) and 0 < delta <= FARTHEST):
+        raise UserError(
+            f"delta = {told(delta)} is no radius between unit rows; use a number above 0 and at most {FARTHEST:g}, "
+            "or 'auto'"
+        )
+    return float(delta)
 
 
 def checked_lengthscale(lengthscale: Any) -> float:

@@ -28,7 +28,7 @@ def probcover(
 ) -> Picked:
     """Rows in the order picked, with the number of rows that each newly covered.
 
-    `delta` is the radius between unit rows (0 to 2), or "auto" to estimate it from the pool. It is meant for rows
+    `delta` is the radius between unit rows (2 at most), or "auto" to estimate it from the pool. It is meant for rows
     without noise: where the pool's rows keep only the share `kept_cosine` of their cosine to the rows behind them, it
     is widened accordingly, unless `correct_radius` is False. `memory_limit` (bytes) never changes the picks; `approx`
     picks from a sample of the rows (True: of a size that suits; a number: of about that many rows).

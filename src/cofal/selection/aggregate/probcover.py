@@ -38,7 +38,7 @@ def coordinate(
 ) -> Coordinator:
     """`schedule`: "paper" is the paper's Algorithm 1, three round trips a pick; "batched" takes many picks a refresh.
 
-    `delta`: radius of a ball between unit rows (0 to 2), or "auto": the median of the clients' own estimates.
+    `delta`: radius of a ball between unit rows (2 at most), or "auto": the median of the clients' own estimates.
     `min_region`: no centroid of fewer samples leaves a client, and no count below it.
     """
     check_min_region(min_region)
