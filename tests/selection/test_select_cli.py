@@ -189,6 +189,10 @@ def test_wrong_values_are_named(files, tmp_path):
     for radius in ("0", "3", "-1", "nan"):
         told = refused("--client", a, "--budget", 1, "--method", "probcover", "--delta", radius, *out)
         assert told.endswith("is no radius between unit rows; use a number above 0 and at most 2, or 'auto'")
+    for way in ("aggregate", "per-client"):
+        alone = ("--client", a, "--budget", 1, "--coordination", way, *out)
+        assert "unknown mechanism 'foo'" in refused(*alone, "--mechanism", "foo")
+        assert "sharing = 'aggregates' is for auto" in refused(*alone, "--sharing", "aggregates")
     assert "'delta', which belongs to probcover" in refused("--client", a, "--budget", 1, "--delta", "0.5", *out)
     veiled = ("--client", a, "--budget", 1, "--coordination", "aggregate", *out)
     assert "'memory_limit' under this coordination" in refused(*veiled, "--memory-limit", 1)

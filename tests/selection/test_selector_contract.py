@@ -162,6 +162,7 @@ def test_golden_picks_on_digits(method):
     assert picks.order == GOLDEN[method]
 
 
+WAYS = ("central", "per-client", "aggregate", "auto")
 BAD = [
     ({"embeddings": []}, "no embeddings"),
     ({"embeddings": [np.ones((3, 2)), np.ones((3, 4))], "budgets": [1, 1]}, "client 1 has embeddings of 4 dimensions"),
@@ -210,6 +211,12 @@ BAD = [
     ({"method": "probcover", "delta": "wide"}, "delta = 'wide'"),
     ({"method": "random", "delta": 0.5}, "random takes no parameter 'delta'"),
     ({"coordination": "per-client", "epsilon": 0.5}, "epsilon = 0.5"),
+    *[({"coordination": way, "mechanism": "vfm"}, "unknown mechanism 'vfm'; did you mean 'vmf'?") for way in WAYS],
+    *[({"coordination": way, "already_noised": True}, "already_noised = True needs the epsilon") for way in WAYS],
+    *[
+        ({"coordination": way, "sharing": "aggregates"}, f"is for auto; use coordination = {instead}, not '{way}'")
+        for way, instead in (("central", "'aggregate' or 'auto'"), ("per-client", "'auto'"), ("aggregate", "'auto'"))
+    ],
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cofal.errors import UserError
-from cofal.privacy.perturbation import kept_cosine, noise_scale, perturb
+from cofal.privacy.perturbation import check_mechanism, kept_cosine, noise_scale, perturb
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Method
 from cofal.selection.aggregate.exchange import run as converse
@@ -72,14 +72,22 @@ def select(
     if not is_whole(seed):
         raise UserError(f"seed = {told(seed)} is no whole number; use one, 0 if unsure")
     noise_scale(epsilon)  # refuses what is no amount of noise
+    check_mechanism(mechanism)
     if epsilon and coordination not in ("central", "auto"):
         raise UserError(
             f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "
             f"with {coordination!r} no embedding leaves a client"
         )
+    if already_noised and not epsilon:
+        raise UserError(
+            "already_noised = True needs the epsilon of that noise, above 0; give it, or leave already_noised out"
+        )
     check_known("sharing", sharing, SHARINGS)
-    if sharing == "aggregates" and coordination == "central":
-        raise UserError("sharing = 'aggregates' is for auto; use coordination = 'aggregate' or 'auto', not 'central'")
+    if sharing == "aggregates" and coordination != "auto":
+        instead = "'aggregate' or 'auto'" if coordination == "central" else "'auto'"
+        raise UserError(
+            f"sharing = 'aggregates' is for auto; use coordination = {instead}, not {coordination!r}, or leave it out"
+        )
     veiled = coordination == "auto" and sharing == "aggregates"
     if epsilon and veiled:
         raise UserError(f"epsilon = {epsilon} needs sharing = 'embeddings': with {sharing!r} none leaves a client")
