@@ -11,8 +11,14 @@ from pydantic.fields import FieldInfo
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first mistake that `error` holds about `model`: key, value, and the nearest key or the allowed values."""
-    # A mistyped key before what is missing for it.
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    # A mistyped key before what is missing for it; what is wrong in a list before that it is none of the known names.
+    first = min(
+        error.errors(),
+        key=lambda each: (
+            each["type"] != "extra_forbidden",
+            each["type"] == "literal_error" and isinstance(each["input"], list),
+        ),
+    )
     where = ".".join(str(part) for part in first["loc"] if not _is_union_branch(part)) or "configuration"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
@@ -27,7 +33,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         return f"{where} = {first['input']!r} is not one of {', '.join(allowed)}; did you mean {near[0]!r}?{more}"
     if first["type"] == "value_error":
         return f"{where}: {first['ctx']['error']}{more}"
-    remedy = _range(model, first["loc"]) or f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    keys = tuple(part for part in first["loc"] if isinstance(part, str) and not _is_union_branch(part))
+    remedy = _number(model, keys, first["type"].startswith("int_")) or f"{first['msg'][0].lower()}{first['msg'][1:]}"
     return f"{where} = {first['input']!r}: {remedy}{more}"
 
 
@@ -46,21 +53,22 @@ def _model_of(model: type[BaseModel], location: tuple[int | str, ...]) -> type[B
     return model
 
 
-def _range(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """The numbers that a key with two limits takes, in words; empty of any other key."""
-    field: FieldInfo | None = _model_of(model, location[:-1]).model_fields.get(str(location[-1]))
+def _number(model: type[BaseModel], keys: tuple[str, ...], no_whole: bool) -> str:
+    """The numbers that a key takes, in words, if it has two limits or what was given is `no_whole` one; else empty."""
+    field: FieldInfo | None = _model_of(model, keys[:-1]).model_fields.get(keys[-1])
     limits = {
         name: getattr(each, name)
         for each in (field.metadata if field else ())
         for name in _LIMITS
         if hasattr(each, name)
     }
-    if len(limits) < 2:
+    if len(limits) < 2 and not no_whole:
         return ""
     told = [
         f"{_LIMITS[name]} {value if isinstance(value, int) else format(value, '.4g')}" for name, value in limits.items()
     ]
-    return f"use a number {' and '.join(told)}"
+    whole = no_whole or (field is not None and int in (field.annotation, *get_args(field.annotation)))
+    return f"use a {'whole number' if whole else 'number'} {' and '.join(told)}".strip()
 
 
 _LIMITS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
