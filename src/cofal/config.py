@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from cofal.data.settings import DataSettings
 from cofal.errors import UserError
 from cofal.privacy.policy import CountNoise
-from cofal.selection.numbers import checked_radius
+from cofal.selection.numbers import MOST, MOST_TRIPS, SHARPEST, WIDEST, checked_radius
 from cofal.validation import explain
 
 Method = Literal["probcover", "typiclust", "maxherding", "random"]
@@ -115,7 +115,7 @@ class SelectionSettings(Section):
         default="equal", description="each client's part of a budget; auto: by what its samples can add"
     )
     delta: float | Literal["auto"] = Field(default="auto", description="ProbCover's radius")
-    lengthscale: float = Field(default=1.0, ge=1e-4, le=1e6, description="MaxHerding's kernel width")
+    lengthscale: float = Field(default=1.0, ge=SHARPEST, le=WIDEST, description="MaxHerding's kernel width")
     epsilon: float = Field(
         default=0.0, ge=0, lt=2**0.5, description="expected displacement of the noise on shared embeddings"
     )
@@ -128,14 +128,16 @@ class SelectionSettings(Section):
     min_region: int = Field(
         default=5,
         ge=1,
-        le=10**6,
+        le=MOST,
         strict=True,
         description="aggregate coordination: the fewest samples whose centroid or count leaves a site",
     )
     schedule: Literal["batched", "paper"] = Field(
         default="batched", description="aggregate ProbCover: in batches, or the paper's, three round trips a label"
     )
-    iterations: int = Field(default=15, ge=2, le=1000, description="aggregate TypiClust: k-means round trips at most")
+    iterations: int = Field(
+        default=15, ge=2, le=MOST_TRIPS, description="aggregate TypiClust: k-means round trips at most"
+    )
     shifts: int = Field(default=3, ge=0, le=6, description="aggregate MaxHerding: steps of mean shift")
     secure_sums: bool = Field(
         default=False, description="aggregate coordination: sums under masks, so that the server learns only totals"

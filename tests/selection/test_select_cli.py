@@ -196,6 +196,9 @@ def test_wrong_values_are_named(files, tmp_path):
     assert "'delta', which belongs to probcover" in refused("--client", a, "--budget", 1, "--delta", "0.5", *out)
     veiled = ("--client", a, "--budget", 1, "--coordination", "aggregate", *out)
     assert "'memory_limit' under this coordination" in refused(*veiled, "--memory-limit", 1)
+    told = refused(*veiled, "--method", "probcover", "--iterations", 15)
+    assert told.endswith("'iterations', which belongs to typiclust; leave it out, or use method 'typiclust'")
+    assert "from 2 to 1,000" in refused(*veiled, "--method", "typiclust", "--iterations", 100_000_000)
     kernels = refused("--client", a, "--budget", 1, "--kernel", "gausian", *out)
     assert kernels.endswith("did you mean 'gaussian'? (known: gaussian, laplace, cauchy, tophat)")
     for limit in ("-1", "0", "nan", "inf"):

@@ -210,6 +210,25 @@ BAD = [
     ({"method": "probcover", "delta": -0.1}, "delta = -0.1"),
     ({"method": "probcover", "delta": "wide"}, "delta = 'wide'"),
     ({"method": "random", "delta": 0.5}, "random takes no parameter 'delta'"),
+    ({"method": "random", "min_region": 5}, "which belongs to probcover and typiclust and maxherding under coord"),
+    (
+        {"method": "typiclust", "iterations": 5},
+        "under this coordination; leave it out, or use coordination = 'aggregate'",
+    ),
+    ({"method": "probcover", "shifts": 2}, "belongs to maxherding under coordination = 'aggregate'; leave it out"),
+    (
+        {"method": "probcover", "coordination": "aggregate", "iterations": 15},
+        "belongs to typiclust; leave it out, or us",
+    ),
+    ({"method": "typiclust", "coordination": "aggregate", "schedule": "paper"}, "belongs to probcover; leave it out"),
+    (
+        {"method": "typiclust", "coordination": "aggregate", "kernel": "laplace"},
+        "maxherding under another coordination",
+    ),
+    (
+        {"method": "typiclust", "coordination": "aggregate", "iterations": 10**8},
+        f"iterations = {10**8} must be a whole number of k-means round trips, from 2 to 1,000",
+    ),
     ({"coordination": "per-client", "epsilon": 0.5}, "epsilon = 0.5"),
     *[({"coordination": way, "mechanism": "vfm"}, "unknown mechanism 'vfm'; did you mean 'vmf'?") for way in WAYS],
     *[({"coordination": way, "already_noised": True}, "already_noised = True needs the epsilon") for way in WAYS],

@@ -15,7 +15,7 @@ from cofal.privacy.perturbation import check_mechanism, kept_cosine, noise_scale
 from cofal.rng import generator
 from cofal.selection.aggregate.exchange import Method
 from cofal.selection.aggregate.exchange import run as converse
-from cofal.selection.aggregate.select import aggregate, aggregate_method, consortium_of
+from cofal.selection.aggregate.select import METHODS, aggregate, aggregate_method, consortium_of
 from cofal.selection.auto import by_kind, choose_by, decide, decision_stream
 from cofal.selection.auto_aggregate import answer_likeness, likeness
 from cofal.selection.evenness import evened
@@ -96,7 +96,7 @@ def select(
     selector = _selector(method)
     halves = aggregate_method(method) if coordination == "aggregate" or veiled else None
     params = plain(params)
-    _check_params(method, halves.coordinate if halves else selector, params)
+    _check_params(method, params, halves.coordinate if halves else selector, aggregate=halves is not None)
     pool = Pool(embeddings, labeled, device=device)
     checked = Budgets(_per_client(budgets, pool, seed), pool)
     if halves and veiled:
@@ -207,26 +207,42 @@ def _selector(method: str | Selector) -> Selector:
     return SELECTORS[method]
 
 
-def _check_params(method: str | Selector, selector: Callable[..., Any], params: dict[str, Any]) -> None:
-    signature = inspect.signature(selector).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.values()):
+def _check_params(method: str | Selector, params: dict[str, Any], form: Callable[..., Any], aggregate: bool) -> None:
+    """Refuse parameters that `form` of the method does not take: the one for aggregates, or the other."""
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in inspect.signature(form).parameters.values()):
         return
-    known = [name for name, parameter in signature.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    known = _parameters(form)
     name = method if isinstance(method, str) else getattr(method, "__name__", "this method")
     for given in params:
-        if given not in known:
-            owners = [each for each, other in SELECTORS.items() if given in inspect.signature(other).parameters]
-            if owners and name not in owners:
-                raise UserError(
-                    f"{name} takes no parameter {given!r}, which belongs to {' and '.join(owners)}; leave it out, "
-                    f"or use method {owners[0]!r}"
-                )
-            if owners:
-                raise UserError(f"{name} takes no parameter {given!r} under this coordination; leave it out")
-            if not known:
-                raise UserError(f"{name} takes no parameter {given!r}; leave it out")
-            near = difflib.get_close_matches(given, known, n=1, cutoff=0.0)
-            raise UserError(f"{name} takes no parameter {given!r}; did you mean {near[0]}? (known: {', '.join(known)})")
+        if given in known:
+            continue
+        refused = f"{name} takes no parameter {given!r}"
+        here, elsewhere = _owners(given, aggregate), _owners(given, not aggregate)
+        if name in elsewhere:
+            instead = "" if aggregate else ", or use coordination = 'aggregate'"
+            raise UserError(f"{refused} under this coordination; leave it out{instead}")
+        if here:
+            raise UserError(
+                f"{refused}, which belongs to {' and '.join(here)}; leave it out, or use method {here[0]!r}"
+            )
+        if elsewhere:
+            where = "another coordination" if aggregate else "coordination = 'aggregate'"
+            raise UserError(f"{refused}, which belongs to {' and '.join(elsewhere)} under {where}; leave it out")
+        if not known:
+            raise UserError(f"{refused}; leave it out")
+        near = difflib.get_close_matches(given, known, n=1, cutoff=0.0)
+        raise UserError(f"{refused}; did you mean {near[0]}? (known: {', '.join(known)})")
+
+
+def _parameters(form: Callable[..., Any]) -> list[str]:
+    signature = inspect.signature(form).parameters.items()
+    return [name for name, parameter in signature if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def _owners(given: str, aggregate: bool) -> list[str]:
+    """The methods that take a parameter in their form for aggregates, or in the other."""
+    forms = {name: aggregate_method(name).coordinate for name in METHODS} if aggregate else SELECTORS
+    return [name for name, form in forms.items() if given in _parameters(form)]
 
 
 def check_known(what: str, value: object, known: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from cofal.errors import UserError
 FARTHEST = 2.0  # no unit row is farther from another
 WIDEST = 1e6  # a wider kernel sees no difference between rows, and its square would overflow
 SHARPEST = 1e-4  # a narrower kernel sees nothing but the rounding of float32 rows, and its values overflow
+MOST_TRIPS = 1000  # k-means round trips at most; each question tells the centres of all before it
 MOST = 10**6  # samples of a group; sums over many clients of counts in steps of it stay below 2**31
 
 
@@ -52,8 +53,8 @@ def is_whole(value: Any) -> TypeGuard[int]:
 def check_whole(name: str, value: Any, what: str, least: int, most: float = math.inf, usual: str = "") -> None:
     """Raise if `value` is no whole number from `least` to `most`; `what` it counts, and a `usual` one, are told."""
     if not (is_whole(value) and least <= value <= most):
-        remedy = f"a whole number from {least}" + ("" if most == math.inf else f" to {most:,.0f}")
-        raise UserError(f"{name} = {told(value)} is no number of {what} that will do; use {remedy}{usual}")
+        limits = f"of at least {least}" if most == math.inf else f"from {least} to {most:,.0f}"
+        raise UserError(f"{name} = {told(value)} must be a whole number of {what}, {limits}{usual}")
 
 
 def _is_number(value: Any) -> bool:

@@ -25,7 +25,7 @@ from cofal.selection.aggregate.exchange import (
     told_counts,
 )
 from cofal.selection.aggregate.ward import ward
-from cofal.selection.numbers import check_whole
+from cofal.selection.numbers import MOST_TRIPS, check_whole
 
 MOST_ITERATIONS = 1000
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
@@ -47,7 +47,7 @@ class Clusters:
 
 
 def check_iterations(iterations: Any) -> None:
-    check_whole("iterations", iterations, "k-means round trips", 2)
+    check_whole("iterations", iterations, "k-means round trips", 2, MOST_TRIPS, " (15 if unsure)")
 
 
 def federated_kmeans(
