@@ -146,7 +146,12 @@ def test_wrong_files_are_named(files, tmp_path):
     np.savez(tmp_path / "two.npz", x=arrays[0], y=arrays[1])
     np.save(tmp_path / "wide.npy", np.ones((4, 7)))
     (tmp_path / "cut.npy").write_bytes(a.read_bytes()[:200])
-    assert "cannot read" in refused("--client", tmp_path / "none.npy", "--budget", 1, *out)
+    gone = refused("--client", tmp_path / "none.npy", "--budget", 1, *out)
+    assert gone.endswith("none.npy: No such file or directory; give an .npy file written with numpy.save")
+    for name in ("none.txt", ""):
+        told = refused("--client", a, "--budget", 1, "--labeled", tmp_path / name, *out)
+        assert told.startswith(f"cannot read {tmp_path / name}: ")
+        assert told.endswith("; give a text file of positions, one a line")
     assert "is a folder" in refused("--client", tmp_path, "--budget", 1, *out)
     for name in ("text.npy", "empty.npy", "cut.npy"):
         assert f"{name} is not a whole .npy file" in refused("--client", tmp_path / name, "--budget", 1, *out)

@@ -200,7 +200,8 @@ def embeddings_of(path: Path) -> np.ndarray:
                 raise UserError(f"{path} holds {len(loaded.files)} arrays ({names}); save the embeddings alone as .npy")
             return np.asarray(loaded[loaded.files[0]])
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or 'it is damaged or not an .npy file'}") from error
+        told = error.strerror or "it is damaged or not an .npy file"
+        raise UserError(f"cannot read {path}: {told}; give an .npy file written with numpy.save") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         with path.open("rb") as file:
             saved = file.read(6) == b"\x93NUMPY"
@@ -216,7 +217,7 @@ def _positions(path: Path) -> np.ndarray:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror}; give a text file of positions, one a line") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file; give labelled positions, one a line") from error
     found = []
