@@ -100,11 +100,11 @@ def new_folder(folder: Path, what: str, mode: int = 0o777) -> Iterator[None]:
     """Make `folder` for `what`, or take an empty one; where the block fails, all that was made is gone again."""
     missing: list[Path] = []
     try:
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        missing = missing_folders(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=mode)
         taken = any(folder.iterdir())
     except OSError as error:
-        _remove_empty(missing)
+        remove_empty(missing)
         raise write_fault(folder, error) from error
     if taken:
         raise UserError(f"{folder} is not empty; {what} is made once, choose a new folder")
@@ -113,13 +113,19 @@ def new_folder(folder: Path, what: str, mode: int = 0o777) -> Iterator[None]:
     except BaseException as error:
         for entry in folder.iterdir():
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
-        _remove_empty(missing)
+        remove_empty(missing)
         if isinstance(error, OSError):
             raise write_fault(folder, error) from error
         raise
 
 
-def _remove_empty(folders: list[Path]) -> None:
+def missing_folders(folder: Path) -> list[Path]:
+    """What must be made so that `folder` is there, itself first."""
+    return [each for each in (folder, *folder.parents) if not each.exists()]
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove those of `folders` that are empty, in this order."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

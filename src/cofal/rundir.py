@@ -14,7 +14,16 @@ from typing import Any
 
 from cofal.config import Config, to_toml
 from cofal.errors import UserError
-from cofal.files import append_line, read_json, write_fault, write_json, write_text, writer_of
+from cofal.files import (
+    append_line,
+    missing_folders,
+    read_json,
+    remove_empty,
+    write_fault,
+    write_json,
+    write_text,
+    writer_of,
+)
 
 MAIN = "main"  # the one track of a deployment: a sequence of selections, each by a method of its own
 _VERSIONS = ("cofal", "torch", "flwr", "numpy", "numba", "scikit-learn")
@@ -92,15 +101,23 @@ class RunDir:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the run for this process; the system lets go of it when the process ends, however it ends."""
+        """Hold the run for this process; the system lets go of it when the process ends, however it ends.
+
+        Where there is no run after all, what was made to hold it is gone again.
+        """
+        made: list[Path] = []
         try:
+            made = missing_folders(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self.path / ".lock", "w")  # noqa: SIM115  (held until the block ends)
         except OSError as error:
+            remove_empty(made)
             raise write_fault(self.path, error) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock.fileno()).st_nlink == 0:  # whoever held it took it away just now
+                    raise BlockingIOError
             except BlockingIOError:
                 raise UserError(
                     f"another process is at work in {self.path}; wait for it or choose another --out"
@@ -110,7 +127,12 @@ class RunDir:
             for leftover in self.path.rglob(".*.tmp") if self.config.exists() else self.path.glob(".config.toml.*.tmp"):
                 if (writer := writer_of(leftover)) and not _at_work(writer):
                     leftover.unlink(missing_ok=True)
-            yield
+            try:
+                yield
+            finally:
+                if not self.config.exists():
+                    (self.path / ".lock").unlink(missing_ok=True)
+                    remove_empty(made)
 
     def open(self, config: Config) -> bool:
         """Start the run (True) or go on with it; a folder that holds another configuration is refused."""

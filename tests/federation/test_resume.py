@@ -1,5 +1,6 @@
 """kill -9 at any moment, the same command again: the run ends with the picks and numbers of an unbroken one."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -74,6 +75,26 @@ def test_two_processes_cannot_share_a_run(small, tmp_path, cache):
     run = RunDir(tmp_path / "run")
     with run.alone(), pytest.raises(UserError, match="another process"):
         run_embedded(small(), tmp_path / "run", cache)
+
+
+def test_a_folder_that_held_no_run_in_the_end_is_as_it_was(tmp_path):
+    for given in (tmp_path / "new" / "run", tmp_path):
+        with RunDir(given).alone():
+            assert (given / ".lock").exists()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_was_taken_away_meanwhile_holds_nothing(tmp_path, monkeypatch):
+    """Another process took the file away, between its opening here and its locking."""
+    from cofal.errors import UserError
+
+    def too_late(file, how, lock=fcntl.flock):
+        (tmp_path / ".lock").unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    with pytest.raises(UserError, match="another process"), RunDir(tmp_path).alone():
+        pass
 
 
 def test_another_configuration_in_the_same_folder_is_refused(small, tmp_path, cache):
