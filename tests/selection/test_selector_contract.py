@@ -231,7 +231,6 @@ BAD = [
     ),
     ({"coordination": "per-client", "epsilon": 0.5}, "epsilon = 0.5"),
     *[({"coordination": way, "mechanism": "vfm"}, "unknown mechanism 'vfm'; did you mean 'vmf'?") for way in WAYS],
-    *[({"coordination": way, "already_noised": True}, "already_noised = True needs the epsilon") for way in WAYS],
     *[
         ({"coordination": way, "sharing": "aggregates"}, f"is for auto; use coordination = {instead}, not '{way}'")
         for way, instead in (("central", "'aggregate' or 'auto'"), ("per-client", "'auto'"), ("aggregate", "'auto'"))

@@ -47,7 +47,7 @@ class Coordinated:
                 labeled=[np.array(own, dtype=np.int64) for own in turn.labelled],
                 seed=turn.seed,
                 epsilon=self.epsilon,
-                already_noised=self.epsilon > 0,
+                already_noised=True,
                 **self.params,
             )
             exchanged[0] += picks.rounds

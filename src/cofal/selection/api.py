@@ -78,10 +78,6 @@ def select(
             f"epsilon = {epsilon} needs coordination = 'central' or 'auto': "
             f"with {coordination!r} no embedding leaves a client"
         )
-    if already_noised and not epsilon:
-        raise UserError(
-            "already_noised = True needs the epsilon of that noise, above 0; give it, or leave already_noised out"
-        )
     check_known("sharing", sharing, SHARINGS)
     if sharing == "aggregates" and coordination != "auto":
         instead = "'aggregate' or 'auto'" if coordination == "central" else "'auto'"

@@ -17,11 +17,12 @@ from cofal.rng import generator
 from cofal.selection.aggregate.bounds import Asked, vectors, whole
 from cofal.selection.aggregate.cells import canonical, check_min_region, nearest
 from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, told_counts
-from cofal.selection.aggregate.kmeans import ASKED, MOST_ITERATIONS, answer_kmeans, federated_kmeans
+from cofal.selection.aggregate.kmeans import ASKED, answer_kmeans, federated_kmeans
 from cofal.selection.aggregate.select import METHODS, aggregate_method
 from cofal.selection.auto import Decision, settle
 from cofal.selection.blur import MOST, blur
 from cofal.selection.maxherding import maxherding
+from cofal.selection.numbers import MOST_TRIPS
 from cofal.selection.overlap import number_of_cells
 from cofal.selection.pool import Budgets, Picked, Pool
 from cofal.selection.probcover import probcover
@@ -116,7 +117,7 @@ def halves(name: str) -> Method:
     """Both halves of whatever a site can be asked in an aggregate selection: a selector's, or one of these."""
     if name == "likeness":
         asked = ASKED | {"likeness": Asked({"centers": vectors("clusters")}, ("blurred", "seed"))}
-        most = {"clusters": MOST_CELLS, "iterations": MOST_ITERATIONS}
+        most = {"clusters": MOST_CELLS, "iterations": MOST_TRIPS}
         return Method(likeness, answer_likeness, {"counts": True, "labeled": True}, asked, most)  # type: ignore[arg-type]
     method = name.removeprefix(ALONE)
     if name.startswith(ALONE) and method in METHODS:

@@ -173,7 +173,7 @@ def choose_centrally(
         seed=choice.seed,
         epsilon=config.selection.epsilon,
         mechanism=config.selection.mechanism,
-        already_noised=config.selection.epsilon > 0,
+        already_noised=True,
         **params,
     )
     found = [{"client": names[client], "id": shared.ids[names[client]][row]} for client, row in picks.order]

@@ -27,7 +27,6 @@ from cofal.selection.aggregate.exchange import (
 from cofal.selection.aggregate.ward import ward
 from cofal.selection.numbers import MOST_TRIPS, check_whole
 
-MOST_ITERATIONS = 1000
 SETTLED = 1e-3  # the iterations end when the mean squared distance falls by no larger share
 _SERVER_ITERATIONS = 50  # of the weighted k-means on the clients' cells, which costs no message
 _CHOICE, _CELLS = 4, 300  # a client is asked for so many cells a cluster, but no more than these unless k is larger;

@@ -21,12 +21,12 @@ from cofal.selection.aggregate.exchange import (
 )
 from cofal.selection.aggregate.kmeans import (
     ASKED,
-    MOST_ITERATIONS,
     Clusters,
     answer_kmeans,
     check_iterations,
     federated_kmeans,
 )
+from cofal.selection.numbers import MOST_TRIPS
 from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 
 _DEPTH = 4  # a client tells this many times as many distances a cluster as picks are expected there
@@ -261,5 +261,5 @@ TYPICLUST = Method(
         "nearest": Asked(_TOLD, ("clients", "depth")),
         "settle": Asked(_TOLD | {"clusters": positions("picks", "clusters", _ANYWHERE)}, ("clients",), silent=True),
     },
-    most={"clusters": MAX_CLUSTERS, "iterations": MOST_ITERATIONS},
+    most={"clusters": MAX_CLUSTERS, "iterations": MOST_TRIPS},
 )
