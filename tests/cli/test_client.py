@@ -114,17 +114,40 @@ def test_a_noted_head_finds_lines_taken_from_the_end_of_both_files(cofal, site):
     assert "line 16: missing" in err
 
 
-def test_a_ledger_without_its_second_file_is_doubted_in_one_line(cofal, site):
+def test_a_ledger_without_its_second_file_is_not_called_whole(cofal, site):
+    """Nor does the next message make it so; a noted head of the last line that was there does."""
+    lines = [json.loads(line) for line in (site / FILE).read_text().splitlines()]
     (site / HEAD).unlink()
     for line, words in ((16, "ledger.head is absent or damaged"), (18, "line 17 notes that ledger.head was absent")):
         status, out, err = cofal("client", "ledger", site, "--verify")
-        assert (status, err.count("\n")) == (0, 1)
-        assert words in err
-        assert "missing after line 16; a head noted elsewhere would (--head HASH)" in err
-        assert f"Chain verified: {line} lines" in out
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert f"the lines of the ledger of {site} follow from each other, but they may not be all: {words}" in err
+        assert "missing after line 16; a head of that line noted elsewhere would tell (--head HASH)" in err
+        assert cofal("client", "ledger", site, "--verify", "--head", lines[-2]["hash"]) == (1, "", err)
+        status, out, _ = cofal("client", "ledger", site, "--verify", "--head", lines[-1]["hash"])
+        assert (status, out.count(f"Chain verified: {line} lines")) == (0, 1)
         status, out, err = cofal("client", "ledger", site, "--json")
-        assert words in json.loads(out)["doubt"]
+        told = json.loads(out)
+        assert (status, err.count("\n"), told["verified"], told["broken"]) == (1, 1, False, "")
+        assert words in told["doubt"]
+        status, out, _ = cofal("client", "ledger", site)
+        assert status == 1
+        assert f"What left north by the {line} lines that are there: others may be missing" in " ".join(out.split())
+        assert "verified" not in out
         Ledger(site / FILE).append(phase="query.describe", kind="description")
+
+
+def test_lines_cut_together_with_the_second_file_do_not_leave_a_whole_ledger(cofal, site):
+    lines = (site / FILE).read_text().splitlines(keepends=True)
+    (site / HEAD).unlink()
+    for kept in (12, 0):
+        (site / FILE).write_text("".join(lines[:kept]))
+        status, out, err = cofal("client", "ledger", site, "--verify")
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert f"nothing tells whether lines are missing after line {kept}" in err
+        status, _, err = cofal("client", "ledger", site, "--verify", "--head", json.loads(lines[-1])["hash"])
+        assert status == 1
+        assert f"broken at line {kept + 1}: missing" in err
 
 
 @pytest.mark.parametrize("head", ["", "  ", "abc", "z" * 64])

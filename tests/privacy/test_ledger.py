@@ -201,7 +201,7 @@ def test_a_chain_made_anew_does_not_fit_the_second_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0" * 40, b"rubbish\n" * 40])
-def test_a_ledger_without_a_second_file_is_whole_but_in_doubt(tmp_path, content):
+def test_a_ledger_without_a_second_file_is_in_doubt_unless_a_noted_head_tells_its_end(tmp_path, content):
     """Written by an earlier version, after a power cut, or lines were taken; the next line makes the file good."""
     path = tmp_path / "ledger.jsonl"
     fill(path, 3)
@@ -210,7 +210,11 @@ def test_a_ledger_without_a_second_file_is_whole_but_in_doubt(tmp_path, content)
         path.with_name(HEAD).write_bytes(content)
     why = "absent or damaged, so that nothing tells whether lines are missing after line 3"
     assert read_ledger(path) == Reading(read_ledger(path).entries, "", f"ledger.head is {why}")
-    for count in (1, 2):  # on record from now on, and only once
+    heads = [entry["hash"] for entry in read_ledger(path).entries]
+    for count in (0, 1, 2):  # on record from now on, and only once
+        assert [bool(read_ledger(path, head).doubt) for head in heads] == [True, True, False]
+        if count == 0:
+            continue
         fill(path, 1)
         reading = read_ledger(path)
         assert (reading.broken, reading.doubt) == ("", f"line 4 notes that ledger.head was {why}")
@@ -219,16 +223,32 @@ def test_a_ledger_without_a_second_file_is_whole_but_in_doubt(tmp_path, content)
     assert "missing at the end" in read_ledger(path).broken
 
 
+@pytest.mark.parametrize("content", [None, b"rubbish\n"])
+def test_an_emptied_ledger_without_a_second_file_is_in_doubt_from_then_on(tmp_path, content):
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 3)
+    path.write_bytes(b"")
+    path.with_name(HEAD).unlink()
+    if content is not None:
+        path.with_name(HEAD).write_bytes(content)
+    assert read_ledger(path).doubt.endswith("whether lines are missing after line 0")
+    fill(path, 1)
+    reading = read_ledger(path)
+    assert (reading.broken, len(reading.entries)) == ("", 2)
+    assert reading.doubt.startswith("line 1 notes that ledger.head was absent or damaged")
+
+
 def test_the_second_file_is_its_owner_s_alone(tmp_path):
     fill(tmp_path / "ledger.jsonl", 1)
     assert (tmp_path / HEAD).stat().st_mode & 0o077 == 0
 
 
-def _die_between(path: str) -> None:
+def _die_between(path: str, before: int = 1) -> None:
+    """Be killed before the second file names line `before` or a later one."""
     real = ledger_module.overwrite
 
     def dying(target, record):
-        if int(record[:20]):  # else nothing is written yet
+        if int(record[:20]) >= before:
             os.kill(os.getpid(), signal.SIGKILL)
         real(target, record)
 
@@ -253,12 +273,35 @@ def test_a_kill_between_the_two_writes_does_not_look_like_tampering(tmp_path, be
     assert not any("refused" in entry for entry in reading.entries)
 
 
+def test_a_ledger_of_which_both_files_are_moved_away_begins_anew(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = fill(path, 3)
+    for writer in (ledger, Ledger(path, sync=False)):  # at work meanwhile, or started since
+        path.unlink()
+        path.with_name(HEAD).unlink()
+        writer.append(phase="query.describe", kind="description")
+        reading = read_ledger(path)
+        assert (reading.broken, reading.doubt, len(reading.entries)) == ("", "", 1)
+
+
+def test_a_kill_before_the_first_line_does_not_look_like_tampering(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    child = multiprocessing.get_context("fork").Process(target=_die_between, args=(str(path), 0))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert not path.exists()  # never a ledger without its second file
+    fill(path, 1)
+    reading = read_ledger(path)
+    assert (reading.broken, reading.doubt, len(reading.entries)) == ("", "", 1)
+
+
 def test_the_second_file_is_written_last_and_once_a_line(tmp_path, monkeypatch):
     path, seen = tmp_path / "ledger.jsonl", []
     real = ledger_module.overwrite
 
     def watched(target, record):
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if path.exists() else []
         last = json.loads(lines[-1]) if lines else {"number": 0, "hash": START}  # in the ledger already
         assert record == b"%020d %s\n" % (last["number"], last["hash"].encode())
         seen.append(last["number"])
@@ -274,7 +317,7 @@ def test_what_the_second_file_cannot_hold_is_not_in_the_ledger_either(tmp_path):
     path.with_name(HEAD).mkdir()
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         fill(path, 1)
-    assert path.read_bytes() == b""
+    assert not path.exists()
     with pytest.raises(UserError, match=r"cannot read .*ledger\.head"):
         read_ledger(path)
 

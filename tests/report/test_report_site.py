@@ -11,6 +11,7 @@ import pytest
 from cofal.cli import main
 from cofal.errors import UserError
 from cofal.federation.site import open_site
+from cofal.privacy.ledger import HEAD
 from cofal.report.site_page import write_site_report
 from page_site import make_site
 
@@ -47,6 +48,15 @@ def test_it_shows_the_images_labels_people_and_what_left(tmp_path):
     assert "lines is whole" in text
     assert re.search(r"title=\"ward/00.png · cat · asked as number 1 · stands for \d+ images\"", text)
     assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_a_ledger_that_may_lack_lines_is_not_called_whole(tmp_path):
+    site = written(tmp_path / "north")
+    site.ledger.append(phase="query.embed", kind="description")
+    (site.folder / HEAD).unlink()
+    text = write_site_report(site.folder).read_text(encoding="utf-8")
+    assert "is whole" not in text
+    assert "they may not be all: ledger.head is absent or damaged" in text
 
 
 def test_names_stay_text_and_an_empty_site_is_told(tmp_path):

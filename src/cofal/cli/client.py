@@ -133,7 +133,7 @@ def ledger_command(
     site: Annotated[Path, typer.Argument(help="Folder of the site.", show_default=False)],
     verify: Annotated[bool, typer.Option("--verify", help="Only check the chain: one line, no table.")] = False,
     head: Annotated[
-        str | None, typer.Option(help="A head noted earlier: the chain is broken if no line bears it any more.")
+        str | None, typer.Option(help="A head noted earlier: some line must bear it, and it stands in for ledger.head.")
     ] = None,
     asked: Annotated[
         bool, typer.Option("--asked", help="Also list every question of selections from aggregates, with its numbers.")
@@ -142,7 +142,8 @@ def ledger_command(
 ) -> None:
     """Show what left a site: every message it sent or refused, by phase and kind, from its egress ledger.
 
-    The chain of the ledger's hashes is checked each time; a changed, missing or moved line gives exit status 1.
+    The chain of the ledger's hashes is checked each time; a changed, missing or moved line gives exit status 1, and so
+    does a ledger without ledger.head, since lines at its end may be missing.
     Note the head that is printed: with --head it shows later whether ledger and ledger.head were both cut or made anew.
 
     Example: cofal client ledger demo/sites/site-0
@@ -164,7 +165,7 @@ def ledger_command(
     if json_:
         more = {"asked": ledger_questions(reading)} if asked else {}
         account = {**ledger_account(reading), "different_questions": answered(site)}
-        print(json.dumps({"site": site.name, "verified": not reading.broken, **account, **more}))
+        print(json.dumps({"site": site.name, "verified": not (reading.broken or reading.doubt), **account, **more}))
     elif not verify:
         _print_table(site.name, reading)
         if questions := answered(site):
@@ -179,7 +180,10 @@ def ledger_command(
             "nothing that it says from there on"
         )
     if reading.doubt:
-        typer.echo(f"cofal: warning: {reading.doubt}; a head noted elsewhere would (--head HASH)", err=True)
+        raise CofalError(
+            f"the lines of the ledger of {site} follow from each other, but they may not be all: {reading.doubt}; a "
+            "head of that line noted elsewhere would tell (--head HASH), or compare it with a backup"
+        )
     if not json_:
         print(f"Chain verified: {len(reading.entries):,} lines, head {reading.head}")
 
@@ -197,6 +201,8 @@ def _print_table(name: str, reading: Reading) -> None:
     title = f"What left {escape(name)}"
     if reading.broken:
         title += f" by the {len(reading.entries):,} lines that fit: the chain is broken, this is not all"
+    elif reading.doubt:
+        title += f" by the {len(reading.entries):,} lines that are there: others may be missing"
     table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("phase", "in all")
     table.add_column("kind")

@@ -5,7 +5,7 @@ Since the line also holds `prev`, the hash of the line before, a hash covers all
 
 A second file holds number and hash of the last line, so that lines missing or replaced at the end are found. It is
 written after the line is in the ledger: it may lag behind, by what a crash left unwritten, and is never ahead. It is
-there before the first line, so that a ledger without it is one of an earlier version, or one that lost it.
+there before the ledger itself, so that a ledger without it is one of an earlier version, or one that lost it.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Ledger:
     ) -> None:
         """Add one line; raises EnvironmentFault, with the file as it was, if that is not possible."""
         try:
+            if not self.path.exists() and _read_head(self.path) is None:
+                overwrite(self.path.with_name(HEAD), _record(0, START))
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _fault(error) from error
@@ -112,9 +114,7 @@ class Ledger:
                 f"a line of {len(torn)} bytes was cut short: its message was never sent, or the line was cut later"
             )
         kept = _read_head(self.path)
-        if kept is None and size == 0:
-            overwrite(self.path.with_name(HEAD), _record(0, START))
-        elif kept is None:
+        if kept is None:
             noted["unwatched"] = self._number
             reasons.append(f"{HEAD} was {_UNTOLD} {self._number}")
         elif not self._holds(*kept):
@@ -164,7 +164,7 @@ class Reading:
 
     entries: list[Entry] = field(default_factory=list)
     broken: str = ""  # which line is the first that does not fit, or is missing, and why; empty if all is well
-    doubt: str = ""  # why lines may be missing at the end without being found; empty if they would be found
+    doubt: str = ""  # after which line others may be missing without being found, and why; empty if they would be found
 
     @property
     def head(self) -> str:
@@ -173,7 +173,11 @@ class Reading:
 
 
 def read_ledger(path: Path, head: str = "") -> Reading:
-    """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear."""
+    """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear.
+
+    If that line is the last, it takes the place of the second file; a line that notes the file's absence is believed
+    if `head` is of the line before it.
+    """
     try:
         watch = _read_head(path)  # before the lines: a site that is at work writes it after them
     except OSError as error:
@@ -194,7 +198,7 @@ def read_ledger(path: Path, head: str = "") -> Reading:
             return Reading(entries, gap or f"line {number}: {reason}")
         if not gap and entry["phase"] == _OWN and "missing" in entry["parameters"]:  # the writer found it: for good
             gap = f"line {number}: it notes that lines before it are missing: {entry['refused']}"
-        if entry["phase"] == _OWN and "unwatched" in entry["parameters"]:
+        if entry["phase"] == _OWN and "unwatched" in entry["parameters"] and head != previous:
             doubt = doubt or f"line {number} notes that {entry['refused']}"
         entries.append(entry)
         previous = entry["hash"]
@@ -204,7 +208,7 @@ def read_ledger(path: Path, head: str = "") -> Reading:
         gap = f"line {kept}: not the one that {HEAD} names: lines were taken away, or the chain was made anew"
     if not gap and head and head != START and all(entry["hash"] != head for entry in entries):
         gap = f"line {len(entries) + 1}: missing, since no line has the noted head {head}"
-    if entries and watch is None and _read_head(path) is None:  # still not there: the site did not just begin
+    if watch is None and head != previous and _read_head(path) is None:  # still not there: the site did not just begin
         doubt = f"{HEAD} is {_UNTOLD} {len(entries)}"
     return Reading(entries, gap, doubt)
 
