@@ -5,7 +5,8 @@ import json
 import pytest
 
 from cofal.federation.site_settings import SiteSettings, create_site, read_settings
-from cofal.privacy.ledger import FILE, HEAD, Ledger
+from cofal.privacy.answered import admit
+from cofal.privacy.ledger import FILE, HEAD, START, Ledger
 from cofal.privacy.secure_sum import public_identity, site_identity
 
 WEIGHT = {"name": "weight", "dtype": "float32", "shape": [500], "bytes": 2000}
@@ -148,6 +149,32 @@ def test_lines_cut_together_with_the_second_file_do_not_leave_a_whole_ledger(cof
         status, _, err = cofal("client", "ledger", site, "--verify", "--head", json.loads(lines[-1])["hash"])
         assert status == 1
         assert f"broken at line {kept + 1}: missing" in err
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty ledger", "a head of no line"])
+def test_a_ledger_that_is_gone_is_missed_where_questions_were_answered(cofal, tmp_path, left):
+    site = tmp_path / "north"
+    create_site(site, SiteSettings(name="north", images="images"))
+    admit(site, "north", b"question", 10)
+    if left == "an empty ledger":
+        (site / FILE).touch()
+    elif left == "a head of no line":
+        (site / HEAD).write_text(f"{0:020d} {START}\n")
+    status, out, err = cofal("client", "ledger", site, "--verify")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "broken at line 1: the ledger is missing or empty, though the site has answered questions (1 in " in err
+    status, out, _ = cofal("client", "ledger", site, "--json")
+    told = json.loads(out)
+    assert (status, told["verified"], told["lines"], told["different_questions"]) == (1, False, 0, 1)
+    assert "missing or empty" in told["broken"]
+
+
+def test_a_site_whose_question_was_counted_and_not_sent_is_not_accused(cofal, site):
+    """It was killed before the line, say: what is counted may be more than what the ledger has."""
+    create_site(site, SiteSettings(name="north", images="images"))
+    for question in range(3):
+        admit(site, "north", bytes([question]), 10)
+    assert cofal("client", "ledger", site, "--verify")[0] == 0
 
 
 @pytest.mark.parametrize("head", ["", "  ", "abc", "z" * 64])

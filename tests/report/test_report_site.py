@@ -11,6 +11,8 @@ import pytest
 from cofal.cli import main
 from cofal.errors import UserError
 from cofal.federation.site import open_site
+from cofal.privacy.answered import admit
+from cofal.privacy.ledger import FILE as LEDGER
 from cofal.privacy.ledger import HEAD
 from cofal.report.site_page import write_site_report
 from page_site import make_site
@@ -57,6 +59,9 @@ def test_a_ledger_that_may_lack_lines_is_not_called_whole(tmp_path):
     text = write_site_report(site.folder).read_text(encoding="utf-8")
     assert "is whole" not in text
     assert "they may not be all: ledger.head is absent or damaged" in text
+    (site.folder / LEDGER).unlink()
+    admit(site.folder, "north", b"question", 10)
+    assert "the ledger is missing or empty" in write_site_report(site.folder).read_text(encoding="utf-8")
 
 
 def test_names_stay_text_and_an_empty_site_is_told(tmp_path):

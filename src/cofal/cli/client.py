@@ -161,7 +161,7 @@ def ledger_command(
     noted = None if head is None else head.strip().lower()
     if noted is not None and not re.fullmatch("[0-9a-f]{64}", noted):
         raise UserError(f"--head {head!r} is no head of a ledger (64 hexadecimal digits); give one as it was printed")
-    reading = read_ledger(site / FILE, noted or "")
+    reading = read_ledger(site / FILE, noted or "", answered(site))
     if json_:
         more = {"asked": ledger_questions(reading)} if asked else {}
         account = {**ledger_account(reading), "different_questions": answered(site)}

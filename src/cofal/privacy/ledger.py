@@ -24,6 +24,7 @@ from typing import Any
 
 from cofal.errors import EnvironmentFault, UserError
 from cofal.files import overwrite, sync_folder
+from cofal.privacy.answered import FILE as ANSWERED
 
 FILE, HEAD = "ledger.jsonl", "ledger.head"
 START = "0" * 64  # `prev` of the first line
@@ -172,11 +173,12 @@ class Reading:
         return str(self.entries[-1]["hash"]) if self.entries else START
 
 
-def read_ledger(path: Path, head: str = "") -> Reading:
+def read_ledger(path: Path, head: str = "", answered: int = 0) -> Reading:
     """Read and verify a ledger. `head`: a hash noted earlier, which some line must bear.
 
     If that line is the last, it takes the place of the second file; a line that notes the file's absence is believed
-    if `head` is of the line before it.
+    if `head` is of the line before it. `answered`: questions that the site counted in another file; there must be lines
+    then, how many is not known: what was counted may not have been sent.
     """
     try:
         watch = _read_head(path)  # before the lines: a site that is at work writes it after them
@@ -185,7 +187,7 @@ def read_ledger(path: Path, head: str = "") -> Reading:
     entries: list[Entry] = []
     kept, kept_hash = watch or (0, START)
     previous, gap, doubt = START, "", ""
-    for number, (line, whole) in enumerate(_lines(path) if not kept or path.exists() else (), start=1):
+    for number, (line, whole) in enumerate(_lines(path) if not (kept or answered) or path.exists() else (), start=1):
         reason = "it was cut short, by a crash while it was written or by a change since" if not whole else ""
         entry = _parse(line)
         if entry is None:
@@ -206,6 +208,9 @@ def read_ledger(path: Path, head: str = "") -> Reading:
         gap = f"line {len(entries) + 1}: missing at the end, since {HEAD} says that line {kept} was written"
     if not gap and kept and entries[kept - 1]["hash"] != kept_hash:
         gap = f"line {kept}: not the one that {HEAD} names: lines were taken away, or the chain was made anew"
+    if not gap and answered and not entries:
+        told = f"{answered:,} in {ANSWERED}"
+        gap = f"line 1: the ledger is missing or empty, though the site has answered questions ({told})"
     if not gap and head and head != START and all(entry["hash"] != head for entry in entries):
         gap = f"line {len(entries) + 1}: missing, since no line has the noted head {head}"
     if watch is None and head != previous and _read_head(path) is None:  # still not there: the site did not just begin

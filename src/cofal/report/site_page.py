@@ -15,6 +15,7 @@ from cofal.files import atomic
 from cofal.labeling.reasons import Reasons
 from cofal.labeling.records import Query
 from cofal.labeling.store import LabelStore
+from cofal.privacy.answered import answered
 from cofal.privacy.ledger import FILE as LEDGER
 from cofal.privacy.ledger import HEAD, read_ledger
 from cofal.report.account import phase_title, size
@@ -180,9 +181,10 @@ def _map(site: Site, asked: list[Query], reasons: Reasons | None) -> dict[str, A
 
 def _left(site: Site) -> dict[str, Any] | None:
     """The ledger in brief; None as long as nothing was sent."""
-    if not (site.folder / LEDGER).exists() and not (site.folder / HEAD).exists():
+    questions = answered(site.folder)
+    if not questions and not (site.folder / LEDGER).exists() and not (site.folder / HEAD).exists():
         return None
-    reading = read_ledger(site.folder / LEDGER)
+    reading = read_ledger(site.folder / LEDGER, answered=questions)
     account = ledger_account(reading)
     rows = [
         (
