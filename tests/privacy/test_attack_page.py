@@ -82,7 +82,9 @@ def test_whose_exchange_was_attacked_and_what_the_attacker_saw_of_it_is_told():
     assert "The row 'aggregates' is the exchange of MaxHerding, min_region 5; option 'method' takes probcover" in masked
     plain = markdown(study_of(ONLY_AGGREGATES, 'selection.methods=["typiclust"]'), "cofal privacy attack")
     assert "while this run chose by TypiClust" in plain
-    assert "each client's part of the totals, which a server sees in this run, is not attacked" in plain
+    assert "sees what a server sees in this run: all answers of each client, its own part of every sum" in plain
+    assert "totals alone" not in plain
+    assert "sees what a server sees without secure sums: all answers" in markdown(study_of(), "cofal privacy attack")
 
 
 def test_releases_that_no_min_region_changes_are_one_row(tmp_path):

@@ -14,6 +14,7 @@ from cofal.privacy.attacks.aggregates import (
     own_regions,
     regions,
     scores,
+    totals,
 )
 from cofal.privacy.attacks.levels import Level, order
 from cofal.privacy.attacks.matching import (
@@ -119,7 +120,7 @@ def test_what_typiclust_tells_of_small_clusters_would_be_a_fingerprint_without_s
     parts = np.split(MEMBERS[:240], 2)
 
     def recognised():
-        heard = overhear(aggregate_method("typiclust"), parts, [15, 15], 0, {})
+        heard = overhear(aggregate_method("typiclust"), parts, [15, 15], 0, {}, masked=False)
         score = fingerprint_score(heard, CANDIDATES)
         return np.count_nonzero(score[:240] > -1e-6), np.count_nonzero(score[300:] > -1e-6)
 
@@ -145,12 +146,46 @@ def test_regions_are_read_from_sums_means_and_bare_directions():
     assert third == Regions(pytest.approx(np.array([[0.6, 0.8]])), None)
 
 
+def listen(method, masked, rows=(MEMBERS[:150], MEMBERS[150:])):
+    return overhear(aggregate_method(method), rows, [5, 5], 0, {"min_region": 5}, masked=masked)
+
+
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("method", ["typiclust", "maxherding", "probcover"])
-def test_every_aggregate_method_can_be_overheard(method):
-    heard = overhear(aggregate_method(method), [MEMBERS[:150], MEMBERS[150:]], [5, 5], 0, {"min_region": 5})
-    found = scores(heard, CANDIDATES, OWN)
+def test_every_aggregate_method_can_be_overheard(method, masked):
+    found = scores(listen(method, masked), CANDIDATES, OWN)
     assert found
     assert all(score.shape == (600,) and not np.isnan(score).any() for score in found.values())
+
+
+@pytest.mark.parametrize("method", ["typiclust", "maxherding", "probcover"])
+def test_of_open_sums_each_client_s_part_is_heard_and_of_masked_ones_the_totals_alone(method):
+    sums = {masked: [each for each in listen(method, masked) if "sums" in each.answers[0]] for masked in (False, True)}
+    assert all(len(each.answers) == 2 for each in sums[False])
+    assert all(len(each.answers) == 1 for each in sums[True])
+    assert sums[False]
+    assert sums[True]
+    if method != "probcover":  # whose questions are others under masks
+        assert [str(each.answers) for each in totals(sums[False])] == [str(each.answers) for each in sums[True]]
+
+
+def test_a_part_of_a_sum_gives_away_its_client_s_samples_better_than_the_total():
+    """One client's few samples lie among many of the others: what it tells of them is lost in the total."""
+    few, many = MEMBERS[:60], clustered(3000, 11)
+    heard = [each for each in listen("typiclust", False, (few, many)) if each.question.summed]
+    candidates = np.concatenate([few, OTHERS])
+    found = {}
+    for name, told in (("parts", heard), ("totals", totals(heard))):
+        score = scores(told, candidates, OWN)["likelihood ratio of means"]
+        found[name] = area_under_roc(score[:60], score[60:])
+    assert found["parts"] > found["totals"] + 0.03
+
+
+@pytest.mark.parametrize("secure", ["false", "true"])
+def test_the_attacker_hears_parts_of_sums_as_the_run_s_server_did(secure):
+    scene = scene_of('selection.coordination=["aggregate"]', f"selection.secure_sums={secure}")
+    summed = [each for each in overheard(scene, "maxherding", 5, 0) if each.question.summed]
+    assert {len(each.answers) for each in summed} == ({1} if secure == "true" else {2})
 
 
 def scene_of(*overrides):

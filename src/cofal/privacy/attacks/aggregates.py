@@ -13,7 +13,17 @@ import numpy as np
 
 from cofal.rng import generator
 from cofal.selection.aggregate.cells import answer_cells
-from cofal.selection.aggregate.exchange import Arrays, Consortium, Coordinator, Holder, Method, Question, real, run
+from cofal.selection.aggregate.exchange import (
+    Arrays,
+    Consortium,
+    Coordinator,
+    Holder,
+    Method,
+    Question,
+    real,
+    run,
+    total,
+)
 from cofal.selection.aggregate.typiclust import doubts
 
 _FLOOR = 0.1  # share of the mean variance added to every direction: a fitted covariance is not to be trusted further
@@ -21,7 +31,7 @@ _FLOOR = 0.1  # share of the mean variance added to every direction: a fitted co
 
 @dataclass(frozen=True)
 class Heard:
-    """One round trip as the coordinator saw it: its question, and the answers (or only their totals)."""
+    """One round trip as the coordinator saw it: its question, and the answers (or, under masks, only their totals)."""
 
     question: Question
     answers: list[Arrays]
@@ -39,17 +49,34 @@ class Regions:
 
 
 def overhear(
-    method: Method, rows: Sequence[np.ndarray], budgets: Sequence[int], seed: int, params: Mapping[str, Any]
+    method: Method,
+    rows: Sequence[np.ndarray],
+    budgets: Sequence[int],
+    seed: int,
+    params: Mapping[str, Any],
+    *,
+    masked: bool,
 ) -> list[Heard]:
-    """All that the coordinator of a selection over clients with `rows` (each (n, d), unit length) is told."""
+    """All that the coordinator of a selection over clients with `rows` (each (n, d), unit length) is told.
+
+    Of what is summed each client's part; if it is `masked`, as under secure sums, the totals alone.
+    """
     holders = [Holder(each, np.zeros(len(each), dtype=bool)) for each in rows]
-    members = Consortium([len(each) for each in rows], [0] * len(rows), list(budgets), rows[0].shape[1])
+    members = Consortium([len(each) for each in rows], [0] * len(rows), list(budgets), rows[0].shape[1], masked)
+    parts: list[Arrays] = []
     heard: list[Heard] = []
-    run(_listening(method.coordinate(members, generator(seed, "select"), **params), heard), holders, method.answer)
+
+    def answer(*asked: Any) -> Arrays:
+        parts.append(method.answer(*asked))
+        return parts[-1]
+
+    coordinator = method.coordinate(members, generator(seed, "select"), **params)
+    run(_listening(coordinator, parts, heard, masked), holders, answer)
     return heard
 
 
-def _listening(coordinator: Coordinator, heard: list[Heard]) -> Coordinator:
+def _listening(coordinator: Coordinator, parts: list[Arrays], heard: list[Heard], masked: bool) -> Coordinator:
+    """The coordinator, and what it hears; `parts` are the clients' answers to its last question."""
     sent: Any = None
     while True:
         try:
@@ -58,7 +85,13 @@ def _listening(coordinator: Coordinator, heard: list[Heard]) -> Coordinator:
             picks: list[int] = done.value
             return picks
         sent = yield question
-        heard.append(Heard(question, [sent] if question.summed else list(sent)))
+        heard.append(Heard(question, [sent] if question.summed and masked else list(parts)))
+        parts.clear()
+
+
+def totals(heard: Sequence[Heard]) -> list[Heard]:
+    """The same with the totals alone of all that is summed."""
+    return [Heard(each.question, [total(each.answers)]) if each.question.summed else each for each in heard]
 
 
 def regions(heard: Sequence[Heard], d: int) -> list[list[Regions]]:

@@ -202,14 +202,16 @@ def _on_aggregates(study: Study) -> list[str]:
     if sent.aggregates and method not in sent.methods:
         whose += f", while this run chose by {' and '.join(map(title, sent.methods))}"
     if sent.masked:
-        masks = "as under the secure sums of this run"
+        seen = (
+            "each client's own answers about its regions and distances, but of all that is summed the totals alone, as "
+            "under the secure sums of this run"
+        )
     else:
         when = "in this run" if sent.aggregates else "without secure sums"
-        masks = f"as under secure sums; each client's part of the totals, which a server sees {when}, is not attacked"
+        seen = f"what a server sees {when}: all answers of each client, its own part of every sum included"
     return [
         f"{whose}; option 'method' takes {others} instead.",
-        "The attacker on aggregates sees each client's own answers about its regions and distances, but of all that is "
-        f"summed the totals alone, {masks}.",
+        f"The attacker on aggregates sees {seen}.",
         "Pictures from aggregates are rebuilt from the mean of the region that an image falls into: which region that "
         "is, a server does not know.",
     ]

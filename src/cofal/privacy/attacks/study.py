@@ -198,12 +198,16 @@ def _named(scene: Scene, sent: np.ndarray, seed: int) -> float:
 
 
 def overheard(scene: Scene, method: str, min_region: int, seed: int) -> list[aggregates.Heard]:
-    """What the private images' clients tell in a selection by the selector as the run's configuration sets it."""
+    """What the private images' clients tell in a selection by the selector as the run's configuration sets it.
+
+    Their parts of what is summed are among it, unless the run has secure sums.
+    """
     sizes = [len(party) for party in scene.private]
     budgets = divide(min(scene.config.selection.budgets[-1], sum(sizes) // 2), [1.0] * len(sizes), sizes)
     rows = [party.rows for party in scene.private]
     params = {**scene.config.selection.aggregate_params(method), "min_region": min_region}
-    return aggregates.overhear(aggregate_method(method), rows, budgets, seed, params)
+    masked = scene.config.selection.secure_sums
+    return aggregates.overhear(aggregate_method(method), rows, budgets, seed, params, masked=masked)
 
 
 def _aggregated(
@@ -211,12 +215,17 @@ def _aggregated(
 ) -> tuple[Row, np.ndarray]:
     target, own = scene.attacked, scene.own
     candidates, cut = np.concatenate([target.rows, scene.outside.rows]), len(target)
-    scores = aggregates.scores(heard, candidates, own.rows)
-    areas = {name: area_under_roc(score[:cut], score[cut:]) for name, score in scores.items()}
-    sharpest = max((found_at(score[:cut], score[cut:]) for score in scores.values()), default=0.01)
-    messages = aggregates.regions(heard, scene.d)
-    finest = max(messages, key=lambda told: sum(len(each.means) for each in told), default=[])
-    means = np.concatenate([told.means for told in finest]) if finest else own.rows.mean(0, keepdims=True)
+    # Whoever hears the parts of a sum has the total as well, which may tell more.
+    scores = [aggregates.scores(each, candidates, own.rows) for each in (heard, aggregates.totals(heard))]
+    areas = {
+        name: max(area_under_roc(each[name][:cut], each[name][cut:]) for each in scores if name in each)
+        for name in scores[0]
+    }
+    sharpest = max((found_at(score[:cut], score[cut:]) for each in scores for score in each.values()), default=0.01)
+    messages = [np.concatenate([each.means for each in told]) for told in aggregates.regions(heard, scene.d)]
+    # The message whose means come nearest to images of this kind: the attacker tells it by its own.
+    near = [float((own.rows * _nearest_mean(own.rows, means)).sum(1).mean()) for means in messages]
+    means = messages[int(np.argmax(near))] if messages else own.rows.mean(0, keepdims=True)
     like = _to_means(own, len(means), min_region, bench.seed)
     found, pictures = bench.rebuild(_nearest_mean(bench.target.rows, means), like[None])
     row = Row(level, 0.0, max(areas.values(), default=0.5), sharpest, None, found, by_attack=areas)
