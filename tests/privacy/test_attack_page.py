@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.transforms import Bbox
 
 from cofal.config import load
 from cofal.privacy.attacks.figures import against_leakage
@@ -102,11 +103,56 @@ def test_releases_that_no_min_region_changes_are_one_row(tmp_path):
     assert "<td class=\"n\">1, 5, 20</td>" in files[-1].read_text()  # fmt: skip
 
 
-def test_every_point_of_the_plot_has_a_name_that_hides_no_other():
-    for axes in against_leakage(study_of()).axes:
+def crowded(spread, error=0.0):
+    """The same with all points so near to one another."""
+    study, rng = study_of(), np.random.default_rng(3)
+    for row in study.rows:
+        shift = spread * rng.standard_normal(3)
+        row.membership, row.accuracy, row.accuracy_error = 0.49 + shift[0], 0.9 + shift[1], error * rng.random()
+        row.likeness = Likeness(14.0, 0.5 + shift[2], 0.5)
+    return study
+
+
+def stored():
+    """Points of a run of the demo, where "nothing leaves" lies near much noise."""
+    study = study_of()
+    places = {"raw": (1.0, 0.924), "nothing": (0.5, 0.817), "aggregates": (0.623, 0.909)}
+    places |= {"tangent 0.6": (0.568, 0.866), "vmf 0.6": (0.547, 0.881), "tangent 1": (0.481, 0.821)}
+    for row, ssim in zip(study.rows, [0.79, 0.58, 0.58, 0.434, 0.437, 0.63, 0.35], strict=True):
+        row.membership, row.accuracy = places.get(row.level.name, (0.513, 0.836))
+        row.likeness, row.accuracy_error = Likeness(14.0, ssim, 0.5), 0.011 if row.level.epsilon == 1 else 0.003
+    return study
+
+
+@pytest.mark.parametrize(
+    "study", [study_of(), stored(), crowded(0.1, 0.05), crowded(0.01, 0.02), crowded(0.001, 0.01), crowded(0.0)]
+)
+def test_every_point_of_the_plot_has_a_name_that_hides_no_other(study):
+    for number, axes in enumerate(against_leakage(study).axes):
         boxes = [name.get_window_extent() for name in axes.texts]
-        assert sorted(name.get_text() for name in axes.texts) == sorted(
-            ["raw", "ε 0.6", "ε 0.6", "ε 1", "ε 1", "aggregates", "nothing leaves"]
-        )
+        assert [name.get_text() for name in axes.texts] == [
+            *("raw", "ε 0.6", "ε 0.6", "ε 1", "ε 1", "aggregates", "nothing leaves")
+        ]
         assert not any(a.overlaps(b) for number, a in enumerate(boxes) for b in boxes[:number])
+        for row in study.rows:
+            x = row.likeness.ssim if number else row.membership
+            ends = [(x, 100 * (row.accuracy + sign * row.accuracy_error)) for sign in (-1, 0, 1)]
+            (x, low), (_, middle), (_, high) = axes.transData.transform(ends)
+            drawn = Bbox([[x - 4, low], [x + 4, high]]), Bbox([[x - 10, middle - 10], [x + 10, middle + 10]])
+            assert not any(box.overlaps(each) for box in boxes for each in drawn)
+            assert axes.bbox.contains(x, low)
+
+
+def test_marks_at_one_place_are_all_seen():
+    figure = against_leakage(crowded(0.0))
+    figure.canvas.draw()
+    picture = np.asarray(figure.canvas.buffer_rgba())[::-1]
+    x, y = figure.axes[0].transData.transform((0.49, 90)).round().astype(int)
+    around = picture[y - 12 : y + 12, x - 12 : x + 12, :3].astype(int)  # names keep farther off
+    for colour in ("#0a67b3", "#b8480a", "#00735f", "#6d7583"):
+        wanted = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
+        assert np.count_nonzero(np.abs(around - wanted).max(-1) < 30) > 10
+
+
+def test_the_plot_tells_where_its_axis_starts():
     assert "does not start at 0" in against_leakage(study_of()).axes[0].get_ylabel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,15 @@ _WORDS = {
     "aggregate": "aggregates only",
     "nothing": "nothing leaves (each alone)",
 }
-_POINT = 6  # points of 1/72 inch from the middle of a mark that names keep off
+# Marks at one place all stay to be seen: outlines of growing size around a dot. Sizes in points of 1/72 inch.
+_MARKS = {"tangent": ("o", 6.0), "vmf": ("o", 9.0), "aggregate": ("D", 8.5), "nothing": ("s", 11.5)}
+_REACH = 6.5  # such points from the middle of a mark that names keep off
+_CAP = 2.5  # such points from an error bar to the end of its cap
+_GAP = 2.5  # between a mark and its name
+_STEPS, _STEP = 25, 8  # how often, and how far, a name moves on from its point where there is no room
 _NAMES = 1.5  # inches for the names of the rows of pictures
 _MARGIN = 12  # such points right of the axes where a name may reach
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 
 
 def leakage(study: Study) -> bytes:
@@ -33,7 +40,7 @@ def against_leakage(study: Study) -> Any:
     left.set_xlabel("Was this image there? Success of the best attack\n(0.5: coin toss, 1: always right)")
     start = "" if left.get_ylim()[0] <= 0 else "\n(the axis does not start at 0)"
     left.set_ylabel(f"Mean test accuracy over the label budgets (%){start}")
-    left.set_xlim(0.47, 1.06)
+    left.set_xlim(min(0.5, *(row.membership for row in study.rows)) - 0.04, 1.06)
     _panel(right, study, lambda row: row.likeness.ssim)
     right.set_xlabel("Likeness of rebuilt pictures to the originals\n(structural similarity; 1: the same)")
     figure.suptitle("Up is better for the model, left is better for privacy", x=0.02, ha="left", fontsize=12)
@@ -52,7 +59,7 @@ def _panel(axes: Any, study: Study, leak: Any) -> None:
     raw = [row for row in study.rows if row.level.kind == "noise" and row.level.epsilon == 0]
     for name, rows in groups.items():
         line = [*(raw if name == "vmf" else []), *rows]
-        colour, marker = _COLOURS[name], {"aggregate": "D", "nothing": "s"}.get(name, "o")
+        colour, (marker, size) = _COLOURS[name], _MARKS[name]
         axes.plot(
             [leak(row) for row in line], [100 * row.accuracy for row in line], "-", color=colour, lw=1.2, alpha=0.5
         )
@@ -60,7 +67,9 @@ def _panel(axes: Any, study: Study, leak: Any) -> None:
             [leak(row) for row in rows],
             [100 * row.accuracy for row in rows],
             [100 * row.accuracy_error for row in rows],
-            fmt=marker, ms=7, color=colour, elinewidth=1, capsize=2.5, label=_WORDS[name],
+            fmt=marker, ms=size, color=colour, mfc=colour if name == "tangent" else "none",
+            mec="white" if name == "tangent" else colour, mew=0.6 if name == "tangent" else 1.3,
+            elinewidth=1, capsize=_CAP, capthick=1, label=_WORDS[name],
         )  # fmt: skip
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
@@ -71,44 +80,70 @@ def _panel(axes: Any, study: Study, leak: Any) -> None:
 
 
 def _label(axes: Any, study: Study, leak: Any) -> None:
-    """Name every point where that hides no point and no other name; for axes that have their final place."""
-    points = [_around(axes, leak(row), row) for row in study.rows]
-    names: list[Any] = []
-    for row, (left, bottom, right, top) in zip(study.rows, points, strict=True):
-        middle, centre = (left + right) / 2, (bottom + top) / 2
-        above, below = (middle, top, "center", "bottom"), (middle, bottom, "center", "top")
-        beside = [(right, centre, "left", "center"), (left, centre, "right", "center")]
-        corners = [(x, y, ha, va) for x, _, ha, _ in beside for _, y, _, va in (above, below)]
-        near = [above, below] if _better(study, row) else [below, above]
-        tried: list[tuple[float, int, Any, Any]] = []
-        for x, y, ha, va in [*near, *beside, *corners] if row.level.epsilon else [*beside, *near, *corners]:
-            name = axes.text(
-                x, y, _name(row), transform=None, ha=ha, va=va, fontsize=8.5, color=_COLOURS[_kind(row)]
-            )  # fmt: skip
-            box = name.get_window_extent().extents
-            hidden = sum(_shared(box, other) for other in [*points, *names])
-            tried.append((hidden + _outside(box, axes), len(tried), name, box))
-        best = min(tried, key=lambda each: each[:2])
-        for each in tried:
-            if each is not best:
-                each[2].remove()
-        names.append(best[3])
+    """Name every point where that hides no point and no other name; for axes that have their final place.
+
+    Where there is no room beside it, the name stands further off and a line leads to it.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+
+    marks, bars = zip(*(_around(axes, leak(row), row) for row in study.rows), strict=True)
+    taken: list[Box] = [*marks, *bars]
+    for row, mark, bar in zip(study.rows, marks, bars, strict=True):
+        colour = _COLOURS[_kind(row)]
+        name = axes.text(0, 0, _name(row), transform=None, va="bottom", fontsize=8.5, color=colour)
+        name.set_path_effects([withStroke(linewidth=2, foreground="white")])
+        size = name.get_window_extent()
+        places = list(_places(axes, mark, bar, (size.width, size.height), _directions(study, row)))
+        box, far = min(places, key=lambda each: sum(_shared(each[0], o) for o in taken) + _outside(each[0], axes))
+        name.set_position((box[0] - size.x0, box[1] - size.y0))
+        if far:
+            x, y = (mark[0] + mark[2]) / 2, (mark[1] + mark[3]) / 2
+            end = min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3])
+            axes.add_artist(Line2D([x, end[0]], [y, end[1]], transform=None, color=colour, lw=0.6, zorder=1))
+        taken.append(box)
 
 
-def _around(axes: Any, x: float, row: Row) -> tuple[float, float, float, float]:
-    """A point and its error bar in pixels: left, bottom, right, top."""
-    heights = [100 * (row.accuracy + sign * row.accuracy_error) for sign in (-1, 1)]
-    (middle, low), (_, high) = axes.transData.transform([(x, height) for height in heights])
-    reach = _POINT * axes.figure.dpi / 72
-    return middle - reach, low - reach, middle + reach, high + reach
+def _directions(study: Study, row: Row) -> list[tuple[int, int]]:
+    """Where a name may stand, right and up of its point, the better places first."""
+    upright = [(0, 1), (0, -1)] if _better(study, row) else [(0, -1), (0, 1)]
+    beside = [(1, 0), (-1, 0)]
+    corners = [(x, y) for x, _ in beside for _, y in ((0, 1), (0, -1))]
+    return [*upright, *beside, *corners] if row.level.epsilon else [*beside, *upright, *corners]
 
 
-def _shared(a: Any, b: Any) -> float:
+def _places(
+    axes: Any, mark: Box, bar: Box, size: tuple[float, float], directions: list[tuple[int, int]]
+) -> Iterator[tuple[Box, bool]]:
+    """Boxes for a name of this size, nearest first, and whether they are farther than beside the point."""
+    pixel = axes.figure.dpi / 72
+    (width, height), gap = size, _GAP * pixel
+    middle, centre = (mark[0] + mark[2]) / 2, (mark[1] + mark[3]) / 2
+    for step in range(_STEPS):
+        off = gap + step * _STEP * pixel
+        for right, up in directions:
+            aside = off if up == 0 else off - gap - (mark[2] - mark[0])  # above and below, flush with the mark
+            left = (middle - width / 2, mark[2] + aside, mark[0] - aside - width)[right]
+            bottom = (centre - height / 2, bar[3] + off, bar[1] - off - height)[up]
+            yield (left, bottom, left + width, bottom + height), step > 0
+
+
+def _around(axes: Any, x: float, row: Row) -> tuple[Box, Box]:
+    """A point's mark and its error bar in pixels."""
+    heights = [100 * (row.accuracy + sign * row.accuracy_error) for sign in (-1, 0, 1)]
+    (x, low), (_, middle), (_, high) = axes.transData.transform([(x, height) for height in heights])
+    pixel = axes.figure.dpi / 72
+    reach, cap = _REACH * pixel, _CAP * pixel
+    mark = x - reach, middle - reach, x + reach, middle + reach
+    return mark, (x - cap, min(low, mark[1]), x + cap, max(high, mark[3]))
+
+
+def _shared(a: Box, b: Box) -> float:
     """Square pixels that two boxes have in common."""
     return float(max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1])))
 
 
-def _outside(box: Any, axes: Any) -> float:
+def _outside(box: Box, axes: Any) -> float:
     """Square pixels of a box that are left or below of the axes, where numbers stand, or off the picture."""
     inside = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1 + _MARGIN * axes.figure.dpi / 72, axes.bbox.y1)
     return _shared(box, box) - _shared(box, inside)
