@@ -1,5 +1,7 @@
 """The attacks: each finds what is there, finds nothing where nothing is, and weakens as the protection grows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,7 @@ from cofal.privacy.attacks.matching import (
 )
 from cofal.privacy.attacks.reconstruction import Forger, pixels
 from cofal.privacy.attacks.scene import Party, Scene
-from cofal.privacy.attacks.study import overheard
+from cofal.privacy.attacks.study import _region_sweep, overheard
 from cofal.privacy.perturbation import perturb
 from cofal.rng import generator
 from cofal.selection import select
@@ -203,6 +205,19 @@ def test_every_level_chooses_with_the_runs_radius(kind, way, delta):
     wanted = select(rows, [5, 5], "probcover", way, seed=2, delta=delta, **more).order
     assert order(scene, Level(kind, kind), "probcover", 5, 2) == wanted
     assert wanted != select(rows, [5, 5], "probcover", way, seed=2, delta=0.75, **more).order
+
+
+def test_regions_are_counted_as_they_are_asked_for():
+    """Of three clients alike, so that ten for all of them are nine."""
+    scene = scene_of()
+    found = _region_sweep(replace(scene, sites=3 * scene.sites[:1], private=3 * scene.sites[:1]))
+    assert [each["asked"] for each in found] == [9] * 3 + [30] * 3 + [99] * 3
+    assert all(each["regions"] <= each["asked"] for each in found)
+    assert found[0]["regions"] == 9
+    small = 150 * [scene.sites[0].take(np.arange(6))]  # too few samples for the last min_region
+    assert [(each["asked"], each["min_region"]) for each in _region_sweep(replace(scene, private=small))] == [
+        *((150, 1), (150, 5))
+    ]
 
 
 def test_the_attacker_hears_an_exchange_with_the_runs_radius():

@@ -114,10 +114,11 @@ def markdown(study: Study, command: str) -> str:
 
 REGIONS_TEXT = (
     "Every client tells the means and counts of regions of its samples, once, each region holding at least min_region "
-    "of them. The attacker looks at distances to the means, or at how far a mean is drawn towards a candidate."
+    "of them. All are asked for the same number at most; the table has the regions of all clients together. The "
+    "attacker looks at distances to the means, or at how far a mean is drawn towards a candidate."
 )
 REGION_HEADINGS = [
-    "regions asked for",
+    "regions asked for (at most)",
     "min_region",
     "regions told",
     "smallest",

@@ -29,7 +29,7 @@ FORGED = 500  # private images that are rebuilt
 VERSIONS = 8  # noised versions of its own images that the attacker trains on
 _SMALL = 16  # pixels of a side
 REGIONS = (1, 5, 20)  # fewest samples of a region
-COUNTS = (10, 30, 100)  # regions of all clients together
+COUNTS = (10, 30, 100)  # regions of all clients together, about: each is asked for as many as the others
 
 
 @dataclass
@@ -260,17 +260,18 @@ def _known_seed(scene: Scene, seed: int) -> float:
 def _region_sweep(scene: Scene) -> list[dict[str, float]]:
     """Membership when every client tells the means and counts of its regions once."""
     candidates, cut = np.concatenate([scene.attacked.rows, scene.outside.rows]), len(scene.attacked)
-    found = []
-    for count in COUNTS:
+    clients, found = len(scene.private), []
+    for most in sorted({max(1, count // clients) for count in COUNTS}):
         for least in REGIONS:
-            most = max(1, count // len(scene.private))
             told = aggregates.own_regions([party.rows for party in scene.private], most, least)
+            if not told:  # no client has so many samples
+                continue
             counts = np.concatenate([each.counts for each in told if each.counts is not None])
             near = aggregates.nearest_score(told, candidates)
             ratio = aggregates.likelihood_score(told, candidates, scene.own.rows)
             found.append(
                 {
-                    "asked": count,
+                    "asked": most * clients,
                     "min_region": least,
                     "regions": len(counts),
                     "smallest": int(counts.min()),
