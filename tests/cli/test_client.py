@@ -155,7 +155,7 @@ def test_lines_cut_together_with_the_second_file_do_not_leave_a_whole_ledger(cof
 def test_a_ledger_that_is_gone_is_missed_where_questions_were_answered(cofal, tmp_path, left):
     site = tmp_path / "north"
     create_site(site, SiteSettings(name="north", images="images"))
-    admit(site, "north", b"question", 10)
+    admit(site, "north", bytes(32), 10)
     if left == "an empty ledger":
         (site / FILE).touch()
     elif left == "a head of no line":
@@ -173,7 +173,7 @@ def test_a_site_whose_question_was_counted_and_not_sent_is_not_accused(cofal, si
     """It was killed before the line, say: what is counted may be more than what the ledger has."""
     create_site(site, SiteSettings(name="north", images="images"))
     for question in range(3):
-        admit(site, "north", bytes([question]), 10)
+        admit(site, "north", bytes([question] * 32), 10)
     assert cofal("client", "ledger", site, "--verify")[0] == 0
 
 

@@ -60,7 +60,7 @@ def test_a_ledger_that_may_lack_lines_is_not_called_whole(tmp_path):
     assert "is whole" not in text
     assert "they may not be all: ledger.head is absent or damaged" in text
     (site.folder / LEDGER).unlink()
-    admit(site.folder, "north", b"question", 10)
+    admit(site.folder, "north", bytes(32), 10)
     assert "the ledger is missing or empty" in write_site_report(site.folder).read_text(encoding="utf-8")
 
 
