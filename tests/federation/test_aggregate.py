@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 from typing import ClassVar
@@ -22,6 +23,7 @@ from cofal.federation.grid import InProcessGrid
 from cofal.federation.holding import _question
 from cofal.federation.site import open_site
 from cofal.files import read_json, write_json
+from cofal.privacy.answered import answered
 from cofal.privacy.ledger import FILE, read_ledger
 from cofal.report.facts import Facts
 from cofal.report.page import render
@@ -250,6 +252,21 @@ def test_a_site_lost_for_good_ends_the_selection_and_the_run_goes_on_with_it(fin
         run_recorded(tmp_path / "run", cache, gone=(3, 60))
     run, _ = run_recorded(tmp_path / "run", cache)
     assert asked_at(run) == asked_at(finished[0])
+
+
+def test_a_selection_that_meets_the_limit_of_questions_goes_on_once_it_is_raised(finished, tmp_path, cache):
+    """And what was asked before is not counted again."""
+    with pytest.raises(CofalError):
+        run_recorded(tmp_path / "run", cache, gone=(3, 60))
+    settings = tmp_path / "run" / "sites" / "site-0" / "site.toml"
+    allowed = settings.read_text()
+    settings.write_text(re.sub("max_questions = [0-9]+", "max_questions = 12", allowed))
+    with pytest.raises(UserError, match=r"site-0 has answered [0-9]+ different questions.*policy.max_questions allows"):
+        run_recorded(tmp_path / "run", cache)
+    settings.write_text(allowed)
+    run, _ = run_recorded(tmp_path / "run", cache)
+    assert asked_at(run) == asked_at(finished[0])
+    assert answered(run.sites / "site-0") == answered(finished[0].sites / "site-0")
 
 
 def test_two_sites_cannot_sum_in_secret(tmp_path, cache):
