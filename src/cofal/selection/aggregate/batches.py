@@ -40,6 +40,7 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
     ends = batch_ends(picks, max(1, min(trips - BESIDE, picks, BATCHES)))
     alone, first = False, 0
     trip, offers, least = _Trip(state), Offers(state.consortium.dimensions), WORTH * state.min_region * len(state.left)
+    rough = (state.min_region - 1) * len(state.left)
     for end, following in zip([0, *ends], [*ends, picks]):
         offers.keep(state.room[offers.clients] > 0)
         answers, totals = yield from trip.ask(offers, following - end)
@@ -48,7 +49,7 @@ def in_batches(state: State, trips: int, picks: int) -> Generator[Question, Any,
         size = end - state.picks
         best: list[int] = []
         if len(offers):
-            best, expected = offers.choose(totals, state.room, size, least)
+            best, expected = offers.choose(totals, state.room, size, least, rough)
             state.accept(offers, best)
             offers.keep_best(expected, min(KEPT * max(size, following - end), MOST_BALLS // 2))
         offers.add(answers)

@@ -151,9 +151,13 @@ class Offers:
     def keep(self, which: np.ndarray) -> None:
         self.centers, self.levels, self.clients = self.centers[which], self.levels[which], self.clients[which]
 
-    def choose(self, counts: Arrays, left: np.ndarray, size: int, least: float = 1.0) -> tuple[list[int], np.ndarray]:
-        """`least`: expected gain below which a ball is no match for one of a higher level."""
-        return choose(counts["gains"], _square(counts["overlaps"]), self.levels, self.clients, left, size, least)
+    def choose(
+        self, counts: Arrays, left: np.ndarray, size: int, least: float = 1.0, rough: float = 0.0
+    ) -> tuple[list[int], np.ndarray]:
+        """`least`: expected gain below which a ball is no match for one of a higher level. `rough`: how much too small
+        an overlap may be told.
+        """
+        return choose(counts["gains"], _square(counts["overlaps"]), self.levels, self.clients, left, size, least, rough)
 
     def keep_best(self, expected: np.ndarray, count: int) -> None:
         """Keep those that are expected to gain the most, lower levels before higher ones."""
