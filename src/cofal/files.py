@@ -167,16 +167,16 @@ def write_npy(path: Path | str, array: np.ndarray) -> None:
         np.save(file, array, allow_pickle=False)
 
 
-def append_line(path: Path | str, text: str, durable: bool = True) -> None:
+def append_line(path: Path | str, text: str, durable: bool = True, mode: int = 0o666) -> None:
     """Add one line to a log by one write; any number of processes may do so at the same time.
 
     A part of a line that a killed process left at the end is cut off first. If this raises, no part is added.
-    `durable`: return only when the line is on the disk, not merely with the operating system.
+    `durable`: return only when the line is on the disk, not merely with the operating system. `mode`: of a new file.
     """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab+", buffering=0) as file:
+        with open(path, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags, mode)) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed
             end = _end_of_lines(file.fileno())
             file.truncate(end)

@@ -184,6 +184,13 @@ def test_what_no_selection_needs_is_refused(name, kind, change, said):
         check(name, kind, arrays, numbers)
 
 
+def test_a_question_tells_of_so_many_trips_and_no_more():
+    arrays, numbers = HONEST["probcover"]["count"]
+    trips = {name: np.repeat(arrays[name][:1], 100, axis=0) for name in ("prefix", "radii", "tops", "wanted")}
+    with pytest.raises(UserError, match="the server asks with 100 trips where 64 are the most"):
+        check("probcover", "count", arrays | trips, numbers)
+
+
 def test_no_sample_is_measured_from_many_centres_in_one_question():
     """All around one sample: its distances to a hundred centres would give it away, however coarse they are."""
     (rows,) = parts_of(5, (300,), d=16)

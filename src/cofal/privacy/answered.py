@@ -33,8 +33,7 @@ def admit(folder: Path, site: str, question: bytes, most: int, *, durable: bool 
                 f"site {site} has answered {len(known)} different questions of aggregate selections, as many as its "
                 "policy.max_questions allows: more of them would add up to its samples; the site's owner may raise it"
             )
-        (folder / FILE).touch(0o600)
-        append_line(folder / FILE, question.hex(), durable)
+        append_line(folder / FILE, question.hex(), durable, mode=0o600)
 
 
 def _known(folder: Path) -> set[str]:

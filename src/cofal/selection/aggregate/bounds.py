@@ -68,7 +68,7 @@ def between(length: str, low: float, high: float) -> Values:
 
 
 _TINY = np.finfo(np.float64).tiny
-_NUMBERS: Mapping[str, tuple[float, float]] = {  # bounds of the real ones
+_REAL: Mapping[str, tuple[float, float]] = {  # bounds of the real ones
     "sharpness": (_TINY, math.inf),
     "lengthscale": (_TINY, math.inf),
     "delta": (0, 2),
@@ -119,8 +119,8 @@ def _check_names(
 
 
 def _check_number(name: str, value: float) -> None:
-    low, high = _NUMBERS.get(name) or _WHOLE.get(name, (0, math.inf))
-    if not low <= value <= high or (name not in _NUMBERS and value != math.floor(value)):
+    low, high = _REAL.get(name) or _WHOLE.get(name, (0, math.inf))
+    if not low <= value <= high or (name not in _REAL and value != math.floor(value)):
         raise _beyond(f"{name} = {value:g}")
 
 

@@ -19,13 +19,7 @@ from cofal.selection.aggregate.exchange import (
     coarse,
     to_depth,
 )
-from cofal.selection.aggregate.kmeans import (
-    ASKED,
-    Clusters,
-    answer_kmeans,
-    check_iterations,
-    federated_kmeans,
-)
+from cofal.selection.aggregate.kmeans import ASKED, Clusters, answer_kmeans, check_iterations, federated_kmeans
 from cofal.selection.numbers import MOST_TRIPS
 from cofal.selection.typiclust import MAX_CLUSTERS, NEIGHBORS, SMALL_CLUSTER
 
